@@ -1,0 +1,107 @@
+"""The ``fxscope`` command: a group whose verbs are imported when they are called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from fxscope import __version__
+from fxscope.errors import FxscopeError
+from fxscope.names import ENV_DEBUG
+
+# Verb -> one line of help. The module fxscope.cli.<verb> owns `command`.
+VERBS = {
+    "run": "Run a program unchanged and record what torch.compile does to it.",
+    "open": "Open the terminal app on a recording, a TORCH_TRACE folder or one log.",
+    "report": "What happened: frames, graphs, breaks, recompiles, failures, compile time.",
+    "diagnose": "What is wrong, in order of cost, with the fix.",
+    "check": "Fail when budgets for breaks, recompiles or compile time are exceeded (for CI).",
+    "diff": "Compare two recordings.",
+    "try": "Re-run a program with one change at a time and show what it did.",
+    "export": "Write a graph or timeline as dot, svg, json, fx, repro or perfetto.",
+    "passes": "Step passes over a recorded graph, with diffs and numeric checks.",
+    "bench": "Run one graph under several executors, side by side.",
+    "npu": "Assemble, run, report and sweep NPU programs.",
+    "annotate": "The source with breaks, guards and recompiles in its margin.",
+    "events": "List the raw events of a log.",
+    "artifacts": "Write the artifacts of a log out as files.",
+    "bundle": "Pack one graph as a bug report.",
+    "scrub": "Copy a log without source text, paths, names or hosts.",
+    "schema": "Print the JSON Schema of a verb's --json output.",
+}
+
+
+class LazyGroup(click.Group):
+    """A click group that knows its verbs' names and help without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Verbs whose module is there, in the order of VERBS."""
+        here = os.path.dirname(__file__)
+        return [
+            verb
+            for verb in VERBS
+            if os.path.exists(os.path.join(here, f"{verb}_.py" if verb == "try" else f"{verb}.py"))
+        ]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the verb's module."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"fxscope.cli.{'try_' if cmd_name == 'try' else cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs without importing any."""
+        verbs = [(verb, VERBS[verb]) for verb in self.list_commands(ctx)]
+        if verbs:
+            with formatter.section("Commands"):
+                formatter.write_dl(verbs)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest verb when one is misspelt."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            if near:
+                error.message += f" Did you mean '{near[0]}'?"
+            raise
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fxscope")
+def cli() -> None:
+    """See what torch.compile did to a program, what is wrong with it, and step through its graphs."""
+
+
+def main() -> NoReturn:
+    """Run the command line; a FxscopeError becomes one line on standard error and its exit code."""
+    try:
+        cli.main(prog_name="fxscope", standalone_mode=True)
+    except FxscopeError as error:
+        if os.environ.get(ENV_DEBUG):
+            raise
+        print(f"fxscope: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) went away: not an error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:  # DESIGN 6: no traceback at a user, unless FXSCOPE_DEBUG=1
+        if os.environ.get(ENV_DEBUG):
+            raise
+        print(
+            f"fxscope: internal error: {type(error).__name__}: {error} (set {ENV_DEBUG}=1 for the traceback)",
+            file=sys.stderr,
+        )
+        sys.exit(70)
+    sys.exit(0)

@@ -1,0 +1,1 @@
+"""An FX graph without torch: parse the printed source, diff, lay out, draw. Only rebuild imports torch."""

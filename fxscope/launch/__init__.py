@@ -1,0 +1,1 @@
+"""Run executables side by side: inputs, correctness, timing, traffic."""

@@ -1,0 +1,25 @@
+"""Names that the recorder writes and the reader looks for. This module imports nothing."""
+
+from __future__ import annotations
+
+RECORDING_SUFFIX = ".fxscope"
+SESSION_FILE = "session.json"
+OUTPUT_FILE = "output.log"
+TENSOR_DIR = "tensors"
+LOG_PREFIX = "dedicated_log_torch_trace_"  # PyTorch's own name for a trace log; tlparse looks for it
+
+# `artifact` events that fxscope adds to the trace logs. All carry JSON payloads (encoding "json").
+EVENT_SESSION = "fxscope.session"  # argv, versions, devices; once per process, first
+EVENT_CONFIG = "fxscope.config"  # torch._dynamo / torch._inductor settings that differ from their defaults, per thread
+EVENT_GRAPH = "fxscope.graph"  # per backend call: input descriptions, backend name, mode, node count
+EVENT_LAUNCHES = (
+    "fxscope.launches"  # per flush: calls (and sampled times) of each compiled entry since the process began
+)
+EVENT_FAILURE = "fxscope.failure"  # an exception that left Dynamo or a backend, with its stack
+EVENT_END = "fxscope.end"  # how the process ended, if it lived to say so
+EVENT_FUSION = "fxscope.fusion"  # Inductor's fusion decisions (--fusion-log)
+
+# Environment that `fxscope run` hands to the program and all its children.
+ENV_DIR = "FXSCOPE_RECORD_DIR"
+ENV_OPTIONS = "FXSCOPE_RECORD_OPTIONS"  # JSON
+ENV_DEBUG = "FXSCOPE_DEBUG"

@@ -1,0 +1,1 @@
+"""GraphModule to GraphModule, one application at a time."""

@@ -1,0 +1,1 @@
+"""What happened, as records. Never imports torch."""

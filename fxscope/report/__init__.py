@@ -1,0 +1,1 @@
+"""Renderings of a recording: terminal, JSON, HTML, JUnit, SARIF, dot."""

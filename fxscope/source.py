@@ -1,0 +1,26 @@
+"""A line of somebody's source code, as a log names it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class SourceLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One frame of a logged stack.
+
+    Attributes:
+        file: Path as logged; it need not exist on this machine.
+        line: Line number, 1-based; 0 where unknown.
+        function: Name of the enclosing function, "" where unknown.
+        code: Text of the line as the log carries it, "" where it does not.
+    """
+
+    file: str
+    line: int
+    function: str = ""
+    code: str = ""
+
+    @property
+    def site(self) -> str:
+        """``basename:line``, the short form that reports print."""
+        return f"{self.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{self.line}"

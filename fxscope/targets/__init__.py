@@ -1,0 +1,1 @@
+"""Where islands run: the protocol, the reference executors, and one folder per target."""

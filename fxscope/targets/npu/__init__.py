@@ -1,0 +1,1 @@
+"""The NPU target: instruction set, compiler, executor, cycle model."""

@@ -1,0 +1,1 @@
+"""The Triton target: generated fused kernels."""

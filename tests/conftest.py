@@ -1,0 +1,90 @@
+"""Shared fixtures: where ../shared lies, and recordings that several tests read."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("FXSCOPE_SHARED", ROOT.parent / "shared"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs ../shared, with the reason, where it is absent."""
+    if SHARED.is_dir():
+        return
+    skip = pytest.mark.skip(reason=f"{SHARED} is absent")
+    for item in items:
+        if item.get_closest_marker("shared"):
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder ../shared; skips where it is absent."""
+    if not SHARED.is_dir():
+        pytest.skip(f"{SHARED} is absent")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all xdist workers of this test run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "store"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+class Recorded:
+    """A script recorded once per test run: its recording, exit code and output."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "run.fxscope"
+        facts = json.loads((folder / "facts.json").read_text())
+        self.exit_code: int = facts["exit_code"]
+        self.stdout: str = facts["stdout"]
+        self.stderr: str = facts["stderr"]
+
+
+@pytest.fixture(scope="session")
+def recorded(store: Path) -> Callable[..., Recorded]:
+    """``recorded(script, *args, options=())``: record with ``fxscope run --headless``, once for all workers."""
+    from filelock import FileLock  # comes with torch
+
+    def make(script: Path, *args: str, options: tuple[str, ...] = ()) -> Recorded:
+        name = "-".join([script.stem, *args, *options]).replace("/", "_")
+        folder = store / name
+        with FileLock(str(folder) + ".lock"):
+            if not (folder / "facts.json").exists():
+                folder.mkdir(exist_ok=True)
+                command = [
+                    sys.executable,
+                    "-m",
+                    "fxscope",
+                    "run",
+                    "--headless",
+                    "--quiet",
+                    "-o",
+                    str(folder / "run.fxscope"),
+                ]
+                env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
+                done = subprocess.run(
+                    [*command, *options, str(script), *args],
+                    capture_output=True,
+                    text=True,
+                    timeout=280,
+                    env=env,
+                    check=False,
+                )
+                facts = {"exit_code": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
+                (folder / "facts.json").write_text(json.dumps(facts))
+        return Recorded(folder)
+
+    return make

@@ -1,0 +1,1 @@
+"""The terminal app. It only shows: every number comes from fxscope."""
