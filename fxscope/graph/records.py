@@ -35,9 +35,14 @@ class Ref(msgspec.Struct, frozen=True, tag="ref"):
 
 
 class Symbolic(msgspec.Struct, frozen=True, tag="symbolic"):
-    """An argument that is neither a node nor a plain Python literal: ``torch.float32``, ``device(type='cuda')``, ``inf``."""
+    """An argument that is neither a node nor a plain Python literal: ``torch.float32``, ``device(type='cuda')``, ``inf``.
+
+    Attributes:
+        refs: Nodes that the text names, e.g. in ``s0 + 1`` where a node is called s0.
+    """
 
     text: str
+    refs: tuple[str, ...] = ()
 
 
 # An argument: None, bool, int, float, str, Ref, Symbolic, or tuples, lists, dicts and slices of these.
@@ -56,6 +61,8 @@ class Node(msgspec.Struct, kw_only=True):
         role: For placeholders and get_attr nodes.
         original: For a parameter or input: the name in the user's program (``L['self'].weight``), where known.
         subgraphs: Names of nested graphs a higher-order op calls.
+        symbol: For a node whose value is a symbolic number: its expression, e.g. ``s0 + 1``.
+        description: What AOTAutograd says of an input, e.g. ``PlainAOTInput(idx=0)``, "" where it says nothing.
     """
 
     name: str
@@ -70,6 +77,8 @@ class Node(msgspec.Struct, kw_only=True):
     role: Role | None = None
     original: str | None = None
     subgraphs: list[str] = msgspec.field(default_factory=list)
+    symbol: str | None = None
+    description: str = ""
     index: int = 0  # position in the graph
 
 
@@ -80,6 +89,7 @@ class Graph(msgspec.Struct, kw_only=True):
         stage: Where in the stack it was printed (recording.records.STAGES), "" where unknown.
         subgraphs: Nested graphs of higher-order ops, by attribute name.
         problems: What could not be parsed, one line each; empty for a whole graph.
+        text: The printed text, kept only where it could not be parsed whole.
     """
 
     name: str = ""
@@ -87,6 +97,7 @@ class Graph(msgspec.Struct, kw_only=True):
     nodes: list[Node] = msgspec.field(default_factory=list)
     subgraphs: dict[str, Graph] = msgspec.field(default_factory=dict)
     problems: list[str] = msgspec.field(default_factory=list)
+    text: str = ""
 
     def by_name(self) -> dict[str, Node]:
         """A new dict from node name to node."""
