@@ -1,0 +1,1 @@
+"""A folder that ``fxscope run`` puts first on PYTHONPATH; its sitecustomize attaches the recorder."""

@@ -1,0 +1,69 @@
+"""Run a function right after a module has been imported, without importing it ourselves."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+Hook = Callable[[ModuleType], None]
+
+
+class PostImportFinder:
+    """A ``sys.meta_path`` entry that finds nothing itself: it lets the others find, and hooks the loader.
+
+    Only the loader instance's ``exec_module`` is replaced, and only until it has run, so that ``__loader__`` and
+    ``__spec__`` of the module are those it would have had.
+    """
+
+    def __init__(self) -> None:
+        self.hooks: dict[str, list[Hook]] = {}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find a module that somebody waits for, with its loader hooked; None for all others."""
+        if name not in self.hooks:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            if finder is self or find is None:
+                continue
+            spec: ModuleSpec | None = find(name, path, target)
+            if spec is not None:
+                self._hook(spec)
+                return spec
+        return None
+
+    def _hook(self, spec: ModuleSpec) -> None:
+        loader = spec.loader
+        execute = getattr(loader, "exec_module", None)
+        if loader is None or execute is None:
+            return
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module  # type: ignore[misc]  # the instance attribute set below
+            execute(module)
+            self.fire(module)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+
+    def fire(self, module: ModuleType) -> None:
+        """Run and forget the hooks of one module."""
+        for hook in self.hooks.pop(module.__name__, []):
+            hook(module)
+
+
+_finder = PostImportFinder()
+
+
+def after_import(name: str, hook: Hook) -> None:
+    """Call ``hook(module)`` once ``name`` has been imported; at once where it already has been."""
+    module = sys.modules.get(name)
+    if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+        hook(module)
+        return
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    _finder.hooks.setdefault(name, []).append(hook)

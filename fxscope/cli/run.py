@@ -1,0 +1,210 @@
+"""``fxscope run``: start a program unchanged and record what torch.compile does to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import Any
+
+import click
+
+from fxscope.errors import MissingError, UnreadableError, UsageError
+
+EPILOG = """\b
+Examples:
+  fxscope run train.py --epochs 3
+  fxscope run -o out.fxscope --headless -m mypackage.train
+  fxscope run -- torchrun --nproc-per-node 2 train.py
+  fxscope run -- pytest -x tests
+"""
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog=EPILOG,
+    short_help="Run a program unchanged and record it.",
+)
+@click.option("-o", "--output", metavar="DIR", help="Folder of the recording. Default: ./<script>-<time>.fxscope")
+@click.option("--headless", is_flag=True, help="No terminal app: the program owns the terminal. Implied in a pipe.")
+@click.option("--backend", metavar="B", help="Use this backend in every torch.compile, whatever the program chose.")
+@click.option("--mode", metavar="M", help="Use this mode in every torch.compile.")
+@click.option("--dynamic/--no-dynamic", default=None, help="Use this dynamic= in every torch.compile.")
+@click.option(
+    "--config",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Force a torch._dynamo (or torch._inductor) setting in every thread, e.g. recompile_limit=64. Repeatable.",
+)
+@click.option("--save-tensors", is_flag=True, help="Keep the inputs and constants of every graph (safetensors).")
+@click.option("--time-launches", is_flag=True, help="Sample how long compiled forwards and backwards take.")
+@click.option("--fusion-log", is_flag=True, help="Keep Inductor's fusion decisions.")
+@click.option("--quiet", is_flag=True, help="No summary at the end.")
+@click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
+@click.argument("target", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    output: str | None,
+    headless: bool,
+    backend: str | None,
+    mode: str | None,
+    dynamic: bool | None,
+    settings: tuple[str, ...],
+    save_tensors: bool,
+    time_launches: bool,
+    fusion_log: bool,
+    quiet: bool,
+    module: str | None,
+    target: tuple[str, ...],
+) -> None:
+    """Run TARGET (a script with its arguments, -m MODULE, or -- LAUNCHER ...) and record what torch.compile does to it.
+
+    The program behaves as without us: same output, exit code, signals and results. fxscope exits with its exit code.
+    """
+    from fxscope.capture.options import Options
+    from fxscope.capture.session import default_folder, new_session
+
+    options = Options(backend, mode, dynamic, parse_settings(settings), save_tensors, time_launches, fusion_log)
+    if save_tensors:
+        require_safetensors()
+    program, script = program_command(module, target)
+    folder = os.path.abspath(output) if output else default_folder(script)
+    make_folder(folder)
+    argv = program[1:] if program[0] == sys.executable else program
+    session = new_session(argv, program, script, options.changed())
+    if headless or not sys.stdout.isatty():
+        ctx.exit(record_headless(program, folder, options, session, quiet))
+    ctx.exit(record_in_app(program, folder, options, session))
+
+
+def program_command(module: str | None, target: tuple[str, ...]) -> tuple[list[str], str]:
+    """The process to start, and the name of what runs.
+
+    Raises:
+        UsageError: Nothing to run.
+        UnreadableError: The script is not there.
+        MissingError: The launcher is not on PATH.
+    """
+    from fxscope.capture.launch import python_command
+
+    if module is not None:
+        return python_command(["-m", module, *target]), module
+    if not target:
+        raise UsageError("nothing to run: give a script, -m MODULE, or -- LAUNCHER ... (fxscope run --help)")
+    first = target[0]
+    # click takes the "--" away; what it left is a script where it is a file of Python, else a launcher.
+    if (
+        os.path.isdir(first)
+        or (os.path.isfile(first) and not os.access(first, os.X_OK))
+        or first.endswith((".py", ".pyz"))
+    ):
+        if not os.path.exists(first):
+            raise UnreadableError(f"no such script: {first}")
+        return python_command(list(target)), first
+    if shutil.which(first) is None:
+        raise UnreadableError(f"no such script or command: {first}")
+    return list(target), first
+
+
+def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
+    """``NAME=VALUE`` pairs, values as Python literals where they are ones, else as text.
+
+    Raises:
+        UsageError: No ``=`` in one.
+    """
+    import ast
+
+    values: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--config {setting}: write NAME=VALUE, e.g. --config recompile_limit=64")
+        try:
+            values[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            values[name] = {"true": True, "false": False, "none": None}.get(text.lower(), text)
+    return values
+
+
+def require_safetensors() -> None:
+    """Raises MissingError where --save-tensors cannot work."""
+    import importlib.util
+
+    if importlib.util.find_spec("safetensors") is None:
+        raise MissingError("--save-tensors needs safetensors: pip install 'fxscope[tensors]'")
+
+
+def make_folder(folder: str) -> None:
+    """Make the recording's folder.
+
+    Raises:
+        UsageError: It is there already and holds something, or cannot be made.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+        taken = bool(os.listdir(folder))
+    except OSError as error:
+        raise UsageError(f"cannot record into {folder}: {error.strerror}; choose another place with -o") from error
+    if taken:
+        raise UsageError(f"{folder} is not empty; choose another place with -o, or remove it")
+
+
+def record_headless(program: list[str], folder: str, options: Any, session: dict[str, Any], quiet: bool) -> int:
+    """Run in our terminal and print one summary to standard error."""
+    from fxscope.capture.launch import ignores_environment, recording_environment, run_program
+    from fxscope.capture.session import write_session
+
+    write_or_warn(write_session, folder, session)
+    try:
+        code = run_program(program, recording_environment(folder, options))
+    except OSError as error:
+        raise UnreadableError(f"cannot run {program[0]}: {error.strerror}") from error
+    finish(folder, session, code)
+    flag = ignores_environment(program)
+    if flag is not None:
+        print(f"fxscope: not recorded: python {flag} ignores PYTHONPATH, by which we attach", file=sys.stderr)
+    elif not quiet:
+        print_summary(folder)
+    return code
+
+
+def record_in_app(program: list[str], folder: str, options: Any, session: dict[str, Any]) -> int:
+    """Run in a pseudo-terminal inside the terminal app."""
+    from fxscope_tui.app import run_live
+
+    from fxscope.capture.launch import recording_environment
+    from fxscope.capture.session import write_session
+
+    write_or_warn(write_session, folder, session)
+    code: int = run_live(program, recording_environment(folder, options), folder)
+    finish(folder, session, code)
+    return code
+
+
+def finish(folder: str, session: dict[str, Any], code: int) -> None:
+    """Rewrite session.json with how the program ended."""
+    from fxscope.capture.session import end_session
+
+    write_or_warn(end_session, folder, session, code)
+
+
+def write_or_warn(write: Any, folder: str, *arguments: Any) -> None:
+    """Write to the recording; a folder that is full or gone costs one line, never the program's exit code."""
+    try:
+        write(folder, *arguments)
+    except OSError as error:
+        print(f"fxscope: cannot write session.json in {folder}: {error.strerror}", file=sys.stderr)
+
+
+def print_summary(folder: str) -> None:
+    """What cost most, on standard error. Whatever goes wrong here costs one line, never the program's exit code."""
+    try:
+        from fxscope.recording.recording import open_recording
+        from fxscope.report.summary import summary_line
+
+        print(summary_line(open_recording(folder)), file=sys.stderr)
+    except Exception as error:  # noqa: BLE001 - the program has ended well or badly by itself; its code is ours
+        print(f"fxscope: no summary: {type(error).__name__}: {error}", file=sys.stderr)
+    print(f"fxscope: recorded to {os.path.relpath(folder)}", file=sys.stderr)
