@@ -73,7 +73,7 @@ class LazyGroup(click.Group):
 
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
             if near:
-                error.message += f" Did you mean '{near[0]}'?"
+                raise click.UsageError(f"{error.message.rstrip('.')}. Did you mean '{near[0]}'?", ctx) from error
             raise
 
 
