@@ -16,6 +16,7 @@ EVENT_LAUNCHES = (
     "fxscope.launches"  # per flush: calls (and sampled times) of each compiled entry since the process began
 )
 EVENT_FAILURE = "fxscope.failure"  # an exception that left Dynamo or a backend, with its stack
+EVENT_LIMIT = "fxscope.limit"  # a frame that ran into the recompile limit, by name
 EVENT_END = "fxscope.end"  # how the process ended, if it lived to say so
 EVENT_FUSION = "fxscope.fusion"  # Inductor's fusion decisions (--fusion-log)
 

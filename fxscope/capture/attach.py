@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from fxscope.capture.imports import after_import
 from fxscope.names import ENV_DIR, ENV_OPTIONS
+
+if TYPE_CHECKING:
+    from fxscope.capture.options import Options
 
 _done: set[str] = set()
 
@@ -29,5 +34,29 @@ def attach_from_environment() -> None:
     after_import("torch", attach)
 
 
-def install_hooks(options: object) -> None:
-    """Hook what torch loads later; each hook once per process, and each behind a probe."""
+def install_hooks(options: Options) -> None:
+    """Hook what torch loads now or later: each hook once per process, and each behind a probe of its own."""
+    from fxscope.capture import failures, settings
+    from fxscope.capture.breaks import hook_break_log
+    from fxscope.capture.graphs import hook_output_graph
+    from fxscope.capture.recorder import LISTENERS
+
+    LISTENERS.update(
+        dynamo_start=settings.write_settings, artifact=failures.on_artifact, compilation_metrics=failures.on_metrics
+    )
+    hooks = {"torch._dynamo.output_graph": hook_output_graph, "torch._dynamo.convert_frame": hook_break_log}
+    if options.config:
+        hooks |= settings.force_settings(options.config)
+    if options.backend is not None or options.mode is not None or options.dynamic is not None:
+        from fxscope.capture.overrides import hook_torch
+
+        hooks["torch"] = functools.partial(hook_torch, options=options)
+    if options.fusion_log:
+        from fxscope.capture.fusion import hook_scheduler, write_fusion
+
+        hooks["torch._inductor.scheduler"] = hook_scheduler
+        LISTENERS["inductor_output_code"] = write_fusion
+    for name, hook in hooks.items():
+        if name not in _done:
+            _done.add(name)
+            after_import(name, hook)

@@ -27,7 +27,7 @@ elements. A reader must take a missing field as unknown, and ignore fields that 
 ``fxscope.launches`` (every second or two where something changed, and at the end): ``at``, ``final`` (bool), ``entries``: list of
     {"id": "0/0" (compile id as in a report, without attempt), "attempt", "graph" (as in fxscope.graph), "calls" (since the process or the recording
     began, a running total, never a difference)} and with --time-launches "forward" and, where a backward ran,
-    "backward": {"calls", "samples", "total", "mean", "min", "max" (seconds of the samples), "clock": "host"|"device"}.
+    "backward": {"samples", "total", "mean", "min", "max" (seconds of the samples), "clock": "host"|"device"}.
     Only entries that changed since the last flush are listed.
 ``fxscope.failure`` (an exception that leaves torch.compile for the program; within the compile): ``id``, ``phase``
     ("dynamo"|"backend"|"backward"|"fullgraph"|"constraint"), ``type`` (class name of the exception), ``message`` (whole

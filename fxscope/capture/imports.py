@@ -43,7 +43,7 @@ class PostImportFinder:
             return
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # type: ignore[misc]  # the instance attribute set below
+            del loader.exec_module
             execute(module)
             self.fire(module)
 

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from fxscope.capture.events import compile_envelope, rank_of_process
@@ -17,6 +18,9 @@ from fxscope.capture.tracelog import TraceLog, warn
 from fxscope.names import EVENT_END, EVENT_SESSION
 
 ACTIVE: list[Recorder] = []  # the recordings that are going on in this process, oldest first
+
+# Event name -> called with (recorder, metadata, payload) after such an event of torch's was written.
+LISTENERS: dict[str, Callable[[Recorder, dict[str, Any], Any], None]] = {}
 
 
 class Recorder(logging.Handler):
@@ -35,10 +39,11 @@ class Recorder(logging.Handler):
         self.seconds = 0.0
         self.forked_from: int | None = None
         self.started = time.time()
-        self.listeners: list[Any] = []  # called with (recorder, name, metadata) after an event was written
+        self.first_entry = 0  # number of the first compiled entry that belongs to this recording
+        self.flushed: dict[int, int] = {}  # calls of each entry, as last written
+        self.settings: dict[int, Any] = {}  # thread -> fingerprint of its settings, as last written
         self._pid = os.getpid()
         self._interned = 0
-        self._inside = threading.local()
 
     def start(self) -> None:
         """Attach to torch's trace logger; the first event makes the file."""
@@ -56,6 +61,9 @@ class Recorder(logging.Handler):
         """Detach and write the last event, if this process has a log."""
         if self not in ACTIVE:
             return
+        from fxscope.capture.launches import flush
+
+        flush(self, final=True)
         ACTIVE.remove(self)
         self._detach()
         if self.log.is_open and self.log.dead is None:
@@ -88,7 +96,8 @@ class Recorder(logging.Handler):
                 if "str" in metadata:
                     return
                 self.log.write(metadata, record.payload, _where(record))  # type: ignore[attr-defined]
-            for listener in self.listeners:
+            listener = LISTENERS.get(next(iter(metadata)))
+            if listener is not None:
                 listener(self, metadata, record.payload)  # type: ignore[attr-defined]
         except Exception as error:  # noqa: BLE001 - a fault of ours must not become the program's
             self.log.give_up(f"{type(error).__name__}: {error}")
@@ -125,6 +134,11 @@ class Recorder(logging.Handler):
             self.log.artifact("torch_version", {"pytorch_version": str(version), "oss": True}, {})
         return True
 
+    def after_fork(self) -> None:
+        """In a forked child: another thread of the parent may have held the lock, and counts begin anew."""
+        self.log.lock = threading.RLock()
+        self.flushed.clear()
+
     def _write_strings(self) -> None:
         structured = sys.modules.get("torch._logging.structured")
         table = getattr(structured, "INTERN_TABLE", None)
@@ -138,8 +152,10 @@ class Recorder(logging.Handler):
 def start_recording(folder: str, options: Options) -> Recorder:
     """Begin a recording in this process; one warning and a dead recorder where the folder cannot be made."""
     from fxscope.capture.attach import install_hooks
+    from fxscope.capture.launches import ENTRIES
 
     recorder = Recorder(folder, options)
+    recorder.first_entry = len(ENTRIES)
     try:
         recorder.start()
     except OSError as error:
