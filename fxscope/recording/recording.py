@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from fxscope.errors import UnreadableError, UsageError
+from fxscope.names import SESSION_FILE
+from fxscope.recording.builder import Builder, split_number
+from fxscope.recording.guards import parse_guard_json, parse_guard_text
+from fxscope.recording.metrics import union_seconds
+from fxscope.recording.records import Totals
+from fxscope.recording.session import build_session, read_session_file
+from fxscope.recording.shapes import read_shape_events
+from fxscope.recording.timeline import read_timeline
+from fxscope.trace.bytesource import ByteSource
+from fxscope.trace.folder import find_logs, list_new
+from fxscope.trace.index import LAZY, LogIndex
+from fxscope.trace.line import BadEnvelope, payload_matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+    from fxscope.recording.process import Process
     from fxscope.recording.records import (
         Artifact,
+        CacheEvent,
         Compile,
         Failure,
         GraphBreak,
@@ -18,39 +35,135 @@ if TYPE_CHECKING:
         LimitHit,
         Recompile,
         Session,
-        Totals,
+        ShapeEvent,
     )
+    from fxscope.trace.index import Event
 
 
 class Recording:
     """Records of one run. Attributes are read lazily; ``refresh`` takes in what a live writer has added.
 
+    Make one with ``open_recording`` (``fxscope.open``). Records that were handed out stay valid, and are updated in
+    place, when a refresh brings more.
+
     Attributes:
-        compiles: One per attempt, in order of time.
-        graph_breaks: One per site and kind, most frequent first.
+        path: What was opened.
     """
 
-    path: Path
-    session: Session
-    totals: Totals
-    compiles: list[Compile]
-    graph_breaks: list[GraphBreak]
-    recompiles: list[Recompile]
-    limit_hits: list[LimitHit]
-    failures: list[Failure]
-    artifacts: list[Artifact]
+    def __init__(self, path: str | Path, logs: list[str]) -> None:
+        self.path = path if isinstance(path, Path) else Path(path)
+        self._name = str(path)
+        self._session_file = read_session_file(self._name)
+        self._builder = Builder()
+        self._paths: list[str] = []
+        self._cached: dict[str, Any] = {}
+        for log in logs:
+            self._add_log(log)
+        self._scan()
 
-    def refresh(self) -> bool:
-        """Take in what was appended since; True where anything changed. Costs what is new, not what is old."""
-        raise NotImplementedError
+    # records
+
+    @property
+    def session(self) -> Session:
+        """The program that ran."""
+        if "session" not in self._cached:
+            self._cached["session"] = build_session(self._name, self._session_file, self._builder)
+        session: Session = self._cached["session"]
+        return session
+
+    @property
+    def totals(self) -> Totals:
+        """The counts that every front door shows."""
+        if "totals" not in self._cached:
+            self._cached["totals"] = self._count()
+        totals: Totals = self._cached["totals"]
+        return totals
+
+    @property
+    def compiles(self) -> list[Compile]:
+        """One per attempt, in order of time."""
+        return self._sorted("compiles", self._builder.compiles)
+
+    @property
+    def graph_breaks(self) -> list[GraphBreak]:
+        """One per site and kind, most frequent first."""
+        if "graph_breaks" not in self._cached:
+            rows = self._builder.breaks.values()
+            self._cached["graph_breaks"] = sorted(rows, key=lambda row: (-row.count, row.events[0]))
+        found: list[GraphBreak] = self._cached["graph_breaks"]
+        return found
+
+    @property
+    def recompiles(self) -> list[Recompile]:
+        """One per recompile record of the log, in order of time."""
+        return self._sorted("recompiles", self._builder.recompiles)
+
+    @property
+    def limit_hits(self) -> list[LimitHit]:
+        """Frames that ran into the recompile limit, in order of time."""
+        return self._sorted("limit_hits", list(self._builder.limit_hits.values()))
+
+    @property
+    def failures(self) -> list[Failure]:
+        """Compiles that raised."""
+        return list(self._builder.failures.values())
+
+    @property
+    def artifacts(self) -> list[Artifact]:
+        """Everything named that events carried, graphs included, in order of the log."""
+        return self._builder.artifacts
+
+    @property
+    def cache_events(self) -> list[CacheEvent]:
+        """Looks into the compile caches, in order of the log."""
+        return self._builder.cache_events
+
+    @property
+    def shape_events(self) -> list[ShapeEvent]:
+        """Symbolic sizes made, fixed and guarded; decoded at the first call."""
+        if "shape_events" not in self._cached:
+            self._cached["shape_events"] = list(read_shape_events(self._builder))
+        found: list[ShapeEvent] = self._cached["shape_events"]
+        return found
+
+    def unknown_events(self) -> dict[str, int]:
+        """Events whose name this reader does not know, with their counts."""
+        known = self._builder.known | LAZY
+        counts: dict[str, int] = {}
+        for index in self._builder.logs:
+            for name in index.names:
+                if name not in known:
+                    counts[name] = counts.get(name, 0) + index.count(name)
+        return counts
+
+    # one compile
 
     def find(self, graph_id: str) -> Compile:
-        """The compile that ``--graph`` names.
+        """The compile that ``--graph`` names: a key or an id; without an attempt, the id's last one.
 
         Raises:
             UsageError: No such id; the message names the nearest ones.
         """
-        raise NotImplementedError
+        wanted = graph_id.strip()
+        slots = self._builder.slot_of
+        keys = [wanted] if ":" in wanted else [*(p.prefix + wanted for p in self._builder.processes.values())]
+        for key in keys:
+            if key in slots:
+                last = slots[key].last
+                if last is not None:
+                    return last.record
+            base, hash_, use = key.partition("#")
+            stem, _, number = base.rpartition("_")
+            if stem + hash_ + use in slots and number.isdigit():
+                attempt = slots[stem + hash_ + use].attempts.get(int(number))
+                if attempt is not None:
+                    return attempt.record
+        import difflib
+
+        names = [record.key for record in self.compiles]
+        near = difflib.get_close_matches(wanted, names, 5, 0.3) or names[:5]
+        hint = f"; there are {', '.join(near)}" + (" ..." if len(names) > len(near) else "") if near else ""
+        raise UsageError(f"no compile {wanted!r} in {self._name}{hint or ': nothing was compiled'}")
 
     def graph(self, compile_: Compile, stage: str = "dynamo", index: int = 0) -> GraphText:
         """The printed graph of one stage.
@@ -58,19 +171,181 @@ class Recording:
         Raises:
             UsageError: That compile has no such stage; the message lists those it has.
         """
-        raise NotImplementedError
+        texts = [text for text in compile_.graphs if text.stage == stage]
+        if 0 <= index < len(texts):
+            return texts[index]
+        if texts:
+            raise UsageError(f"{compile_.key} has {len(texts)} texts of stage {stage}, so no index {index}")
+        has = ", ".join(compile_.stages) or "none"
+        raise UsageError(f"{compile_.key} has no stage {stage!r}; it has: {has}")
 
     def text(self, event: int) -> str:
-        """Payload of one event, read from disk now (never cached whole)."""
-        raise NotImplementedError
+        """Payload of one event, read from disk now (never cached whole).
+
+        Raises:
+            UsageError: There is no such event.
+        """
+        log, number = split_number(event)
+        if not (0 <= log < len(self._builder.logs) and number < len(self._builder.logs[log])):
+            raise UsageError(f"no event {event} in {self._name}")
+        return self._builder.logs[log].text(number)
+
+    def intact(self, event: int) -> bool:
+        """Whether the payload of an event is what was written: its MD5 is the one in the envelope."""
+        decoded = self.event(event)
+        digest = decoded.envelope.get("has_payload")
+        return digest is None or payload_matches(self.text(event), digest)
+
+    def event(self, event: int) -> Event:
+        """One event, decoded now.
+
+        Raises:
+            UsageError: There is no such event, or its envelope is broken.
+        """
+        log, number = split_number(event)
+        if not (0 <= log < len(self._builder.logs) and number < len(self._builder.logs[log])):
+            raise UsageError(f"no event {event} in {self._name}")
+        try:
+            return self._builder.logs[log].event(number)
+        except BadEnvelope as error:
+            raise UsageError(f"event {event} of {self._name} is broken: {error}") from error
+
+    def events(self) -> Iterator[tuple[int, str]]:
+        """Number and name of every event, log by log."""
+        for log, index in enumerate(self._builder.logs):
+            for number in range(len(index)):
+                yield log << 32 | number, index.names[index.kinds[number]]
 
     def guards(self, compile_: Compile) -> list[Guard]:
-        """Roots of the entry's guard tree, parsed now."""
-        raise NotImplementedError
+        """Roots of the entry's guard tree, parsed now; empty where none were logged."""
+        attempt = self._builder.by_key.get(compile_.key)
+        if attempt is None or attempt.guards_event < 0:
+            return []
+        log, number = split_number(attempt.guards_event)
+        index = self._builder.logs[log]
+        process = self._process(attempt.guards_event)
+        if index.names[index.kinds[number]] == "dynamo_guards":
+            return parse_guard_json(index.text(number), process.stack)
+        return parse_guard_text(index.text(number), process.full_path)
+
+    def metrics(self, compile_: Compile) -> dict[str, Any]:
+        """The whole ``compilation_metrics`` of an attempt, configurations and stacks included; {} where none came."""
+        attempt = self._builder.by_key.get(compile_.key)
+        if attempt is None or attempt.metrics_event < 0:
+            return {}
+        value = self.event(attempt.metrics_event).value
+        return value if isinstance(value, dict) else {}
 
     def timeline(self) -> Iterator[dict[str, Any]]:
         """Compile phases as Chrome trace events (name, ph, ts in microseconds, dur, pid, tid, args)."""
-        raise NotImplementedError
+        return read_timeline(self._builder)
+
+    # a live recording
+
+    def refresh(self) -> bool:
+        """Take in what was appended since; True where anything changed. Costs what is new, not what is old.
+
+        Raises:
+            UnreadableError: A log was replaced or cut while it was read.
+        """
+        changed = False
+        if Path(self._name).is_dir():
+            for log in list_new(self._name, set(self._paths)):
+                self._add_log(log)
+                changed = True
+            on_disk = read_session_file(self._name)
+            if on_disk is not None and on_disk != self._session_file:
+                self._session_file = on_disk
+                changed = True
+        for index in self._builder.logs:
+            index.source.grow()
+        if any(index.took_torn_tail and index.behind for index in self._builder.logs):
+            self._start_over()
+            return True
+        changed = self._scan() or changed
+        if changed:
+            self._cached.clear()
+        return changed
+
+    def close(self) -> None:
+        """Unmap the logs; records stay, payloads can no longer be read."""
+        for index in self._builder.logs:
+            index.source.close()
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # inside
+
+    def _add_log(self, path: str) -> None:
+        try:
+            source = ByteSource(path)
+        except UnreadableError as error:
+            if os.path.isfile(self._name):
+                raise
+            self._builder.notes.append(str(error))  # one log of a folder: the others are still worth reading
+            self._paths.append(path)
+            return
+        self._paths.append(path)
+        self._builder.add_log(LogIndex(source))
+
+    def _scan(self) -> bool:
+        live = (
+            self._session_file is not None
+            and build_session(self._name, self._session_file, self._builder).state == "live"
+        )
+        return sum(index.scan(self._builder, final=not live) for index in self._builder.logs) > 0
+
+    def _start_over(self) -> None:
+        """Read everything again: an event that was taken as cut off has got its rest after all."""
+        paths, self._paths = self._paths, []
+        self._builder = Builder()
+        self._cached.clear()
+        for path in paths:
+            self._add_log(path)
+        self._scan()
+
+    def _process(self, event: int) -> Process:
+        log, _ = split_number(event)
+        return self._builder.processes[log, self.event(event).process]
+
+    def _sorted(self, name: str, records: list[Any]) -> list[Any]:
+        if name not in self._cached:
+            self._cached[name] = sorted(records, key=lambda record: record.started)
+        found: list[Any] = self._cached[name]
+        return found
+
+    def _count(self) -> Totals:
+        compiles = self._builder.compiles
+        intervals = [span for attempt in self._builder.by_key.values() for span in attempt.intervals]
+        timed = union_seconds(intervals)
+        untimed = sum(
+            attempt.record.seconds or 0.0
+            for attempt in self._builder.by_key.values()
+            if not attempt.intervals and attempt.record.status != "restarted"
+        )
+        return Totals(
+            frames=len(
+                {(c.key[: len(c.key) - len(c.id)], _frame_of(c.id), c.function, c.file, c.line) for c in compiles}
+            ),
+            compiles=sum(c.status in ("ok", "empty") for c in compiles),
+            graphs=sum(graph.stage == "dynamo" for c in compiles for graph in c.graphs),
+            graph_breaks=self._builder.break_events,
+            break_sites=len({(row.file, row.line) for row in self._builder.breaks.values()}),
+            recompiles=sum(r.outcome == "compiled" for r in self._builder.recompiles),
+            limit_hits=len(self._builder.limit_hits),
+            failures=len(self._builder.failures),
+            compile_seconds=timed + untimed,
+            events=sum(len(index) for index in self._builder.logs),
+            unknown_events=sum(self.unknown_events().values()),
+        )
+
+
+def _frame_of(name: str) -> str:
+    return name.partition("#")[0].rpartition("/")[0]
 
 
 def open_recording(path: str | Path) -> Recording:
@@ -79,4 +354,16 @@ def open_recording(path: str | Path) -> Recording:
     Raises:
         UnreadableError: There is nothing to read: what, where, and how to mend it.
     """
-    raise NotImplementedError
+    logs = find_logs(path)
+    recording = Recording(path, logs)
+    if not recording.totals.events and not _is_recording(path):
+        name = str(path)
+        what = "holds no trace events" if logs else "holds no trace logs"
+        raise UnreadableError(
+            f"{name} {what}: record with `fxscope run SCRIPT`, or set TORCH_TRACE=DIR and run the program again"
+        )
+    return recording
+
+
+def _is_recording(path: str | Path) -> bool:
+    return (Path(path) / SESSION_FILE).is_file()

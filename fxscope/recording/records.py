@@ -13,7 +13,8 @@ import msgspec
 
 from fxscope.source import SourceLine
 
-CompileStatus = Literal["ok", "empty", "restarted", "failed", "skipped", "limit"]
+# "unfinished": the log ends, or so far ends, before the attempt does.
+CompileStatus = Literal["ok", "empty", "restarted", "failed", "skipped", "limit", "unfinished"]
 Stage = Literal[
     "dynamo",
     "pre_grad",
@@ -89,7 +90,8 @@ class Compile(msgspec.Struct, kw_only=True):
         call_seconds: Sampled mean seconds of one call (forward), where launches were timed.
         failure: First line of what went wrong, for status failed, skipped or limit.
         started: Unix seconds.
-        metrics: The raw ``compilation_metrics`` of the log, as decoded JSON.
+        metrics: The ``compilation_metrics`` of the log, without its nulls, stacks and the dumps of whole configurations
+            (``Recording.metrics`` reads those).
     """
 
     id: str
@@ -117,6 +119,11 @@ class Compile(msgspec.Struct, kw_only=True):
     graphs: list[GraphText] = msgspec.field(default_factory=list)
     inputs: list[dict[str, Any]] = msgspec.field(default_factory=list)  # from fxscope.graph, where we recorded
     metrics: dict[str, Any] = msgspec.field(default_factory=dict)
+    user_file: str = (
+        ""  # the deepest line of the user's own program: the function itself, or what called into a library
+    )
+    user_line: int = 0
+    user_code: str = ""
 
 
 class Guard(msgspec.Struct, kw_only=True):
@@ -191,6 +198,7 @@ class FailedGuard(msgspec.Struct, kw_only=True):
     actual: str | None = None
     asked_file: str | None = None
     asked_line: int | None = None
+    index: int | None = None  # the dimension, for a size or a stride
 
 
 class Recompile(msgspec.Struct, kw_only=True):
@@ -246,6 +254,44 @@ class Artifact(msgspec.Struct, kw_only=True):
     compile_key: str | None
     size: int
     event: int
+
+
+class CacheEvent(msgspec.Struct, kw_only=True):
+    """One look into a compile cache.
+
+    Attributes:
+        cache: ``fx_graph``, ``aot_autograd``, ``precompile`` or ``dynamo``.
+        reason: Why it was bypassed or missed, where the log says.
+    """
+
+    cache: str
+    outcome: str  # hit | miss | bypass
+    reason: str | None
+    compile_key: str | None
+    event: int
+
+
+class ShapeEvent(msgspec.Struct, kw_only=True):
+    """A symbolic size made, fixed or guarded.
+
+    Attributes:
+        kind: ``symbol`` (created), ``specialization`` (fixed to a value) or ``guard``.
+        symbol: e.g. ``s77``; "" for a guard.
+        source: e.g. ``L['x'].size()[0]``; "" for a guard.
+        value: The hint of a new symbol, or the value that it was fixed to.
+        expression: Of a guard, e.g. ``Eq(s77, 3)``.
+        line: The user's line that caused it.
+        reason: As logged, for a specialization.
+    """
+
+    kind: Literal["symbol", "specialization", "guard"]
+    compile_key: str
+    symbol: str = ""
+    source: str = ""
+    value: str = ""
+    expression: str = ""
+    line: SourceLine | None = None
+    reason: str = ""
 
 
 class Totals(msgspec.Struct, kw_only=True):

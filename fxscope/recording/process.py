@@ -1,0 +1,131 @@
+"""One process that wrote into a log: its interned strings, its clock, its compiles by id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxscope.recording.records import Compile, FailedGuard
+from fxscope.recording.stages import StageOrder
+from fxscope.source import SourceLine
+from fxscope.trace.clock import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Attempt:
+    """One attempt, while its events come in.
+
+    Attributes:
+        record: What the reader sees.
+        order: Tells forward from backward.
+        error: Number of the ``dynamo_error`` event, -1 where none came.
+        breaks: Break events so far.
+        intervals: Unix seconds of what was compiled: the frame, its lazy backward.
+    """
+
+    __slots__ = ("breaks", "error", "guards_event", "intervals", "metrics_event", "order", "record", "slot")
+
+    def __init__(self, record: Compile, slot: Slot) -> None:
+        self.record = record
+        self.slot = slot
+        self.order = StageOrder()
+        self.error = -1
+        self.guards_event = -1
+        self.metrics_event = -1
+        self.breaks = 0
+        self.intervals: list[tuple[float, float]] = []
+
+
+class Slot:
+    """All attempts under one compile id of one process; ``use`` counts how often the id began anew (after a reset)."""
+
+    __slots__ = ("attempts", "base", "ended", "started", "use")
+
+    def __init__(self, base: str, use: int) -> None:
+        self.base = base
+        self.use = use
+        self.attempts: dict[int, Attempt] = {}
+        self.started = False
+        self.ended = False
+
+    @property
+    def last(self) -> Attempt | None:
+        """The attempt with the highest number."""
+        return self.attempts[max(self.attempts)] if self.attempts else None
+
+
+class Process:
+    """One writer of one log.
+
+    Attributes:
+        log: Number of the log in the recording.
+        pid: Its id as logged.
+        rank: From the log's file name, else from its events.
+        prefix: Of the keys of its compiles, ``""``, ``"r1:"`` or ``"p4242:"``.
+    """
+
+    def __init__(self, log: int, pid: int, rank: int | None, clock: Clock) -> None:
+        self.log = log
+        self.pid = pid
+        self.rank = rank
+        self.prefix = ""
+        self.clock = clock
+        self.strings: dict[int, str] = {}
+        self.parents: list[Process] = []
+        self.slots: dict[tuple[int | None, int | None, int | None], Slot] = {}
+        self.pending: dict[tuple[int | None, int | None, int | None], list[FailedGuard]] = {}
+        self.frames: dict[tuple[int | None, int | None], Compile] = {}
+        self._lines: dict[tuple[Any, ...], SourceLine] = {}
+
+    def string(self, number: Any) -> str:
+        """An interned string; a forked child looks in its own table first, then in its parent's."""
+        if isinstance(number, str):
+            return number
+        if number in self.strings:
+            return self.strings[number]
+        for parent in self.parents:
+            if number in parent.strings:
+                return parent.strings[number]
+        return "" if number in (None, -1) else f"<string {number}>"
+
+    def stack(self, frames: Any) -> tuple[SourceLine, ...]:
+        """A logged stack, outermost first; frames that are no frames are left out."""
+        return tuple(
+            self._line(frame) for frame in (frames if isinstance(frames, list) else ()) if isinstance(frame, dict)
+        )
+
+    def _line(self, frame: Mapping[str, Any]) -> SourceLine:
+        number, code = frame.get("line"), frame.get("loc")
+        key = (frame.get("filename"), number, frame.get("name"), code)
+        try:
+            known = self._lines.get(key)
+        except TypeError:  # a list where a name should be: no key, but still a line
+            key, known = (None, None, None, None), None
+        if known is None:
+            known = SourceLine(
+                file=self.string(key[0]),
+                line=number if isinstance(number, int) else 0,
+                function=str(frame.get("name") or ""),
+                code=str(code or "").strip(),
+            )
+            if any(key) and not known.file.startswith("<string "):
+                self._lines[key] = known
+        return known
+
+    def full_path(self, short: str) -> str:
+        """The interned path that ends like a shortened one (``models/gpt2/modeling_gpt2.py``), else the short one."""
+        tail = "/" + short.lstrip("/")
+        for table in (self, *self.parents):
+            for path in table.strings.values():
+                if path.endswith(tail):
+                    return path
+        return short
+
+
+def base_id(autograd: int | None, frame: int | None, compile_: int | None) -> str:
+    """A compile id in PyTorch's notation (``torch._guards.CompileId.__str__``): ``0/1``, ``!2/0/1``, ``!2``."""
+    parts = [] if autograd is None else [f"!{autograd}"]
+    if frame is not None:
+        parts.append(f"{frame}/{0 if compile_ is None else compile_}")
+    return "/".join(parts)

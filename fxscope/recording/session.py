@@ -1,0 +1,146 @@
+"""The session of a recording, from ``session.json``, the recorder's own events and what the logs say anyway."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fxscope import names
+from fxscope.recording.records import Session
+from fxscope.trace.bytesource import is_url
+from fxscope.trace.line import BadEnvelope, decode_json
+
+if TYPE_CHECKING:
+    from fxscope.recording.builder import Builder
+
+
+def read_session_file(path: str) -> dict[str, Any] | None:
+    """``session.json`` of a recording folder; None where there is none, empty where it is broken."""
+    if is_url(path):
+        return None
+    try:
+        raw = (Path(path) / names.SESSION_FILE).read_bytes()
+    except OSError:
+        return None
+    try:
+        value = decode_json(raw)
+    except BadEnvelope:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def build_session(path: str, on_disk: dict[str, Any] | None, builder: Builder) -> Session:
+    """Put together what is known of the program that ran."""
+    session = Session(path=path, processes=len(builder.processes))
+    session.ranks = sorted({p.rank for p in builder.processes.values() if p.rank is not None})
+    session.torch, session.python = (
+        builder.torch_version,
+        builder.python_version and builder.python_version.split(" ", 1)[0],
+    )
+    session.started, session.ended = _span(builder)
+    backends = Counter(record.backend for record in builder.compiles if record.backend)
+    session.backend = backends.most_common(1)[0][0] if backends else None
+    _from_events(session, builder)
+    if on_disk is not None:
+        _from_file(session, on_disk)
+    session.notes = [*builder.notes, *_skipped(builder)]
+    return session
+
+
+def _from_events(session: Session, builder: Builder) -> None:
+    ended = set()
+    for process, name, value in builder.session_events:
+        if name == names.EVENT_SESSION:
+            session.argv = session.argv or _strings(value.get("argv"))
+            session.cwd = session.cwd or value.get("cwd")
+            session.python = session.python or value.get("python")
+            session.torch = session.torch or value.get("torch")
+            for device in value.get("devices") if isinstance(value.get("devices"), list) else []:
+                _add_device(session, device)
+            for missing in value.get("unavailable") if isinstance(value.get("unavailable"), list) else []:
+                if isinstance(missing, dict):
+                    builder_note = f"not recorded: {missing.get('feature')} ({missing.get('reason')})"
+                    if builder_note not in builder.notes:
+                        builder.notes.append(builder_note)
+        elif name == names.EVENT_CONFIG and isinstance(value.get("values"), dict):
+            if value.get("main") or not session.config:
+                session.config = value["values"]
+        elif name == names.EVENT_END:
+            ended.add(process.prefix)
+    if any(name == names.EVENT_SESSION for _, name, _ in builder.session_events):
+        session.state = "ended" if len(ended) == len(builder.processes) else "unknown"
+
+
+def _from_file(session: Session, on_disk: dict[str, Any]) -> None:
+    session.argv = _strings(on_disk.get("argv")) or session.argv
+    session.cwd = on_disk.get("cwd") or session.cwd
+    session.torch = session.torch or on_disk.get("torch")
+    session.python = session.python or on_disk.get("python")
+    code = on_disk.get("exit_code")
+    session.exit_code = code if isinstance(code, int) else None
+    for field in ("started", "ended"):
+        value = on_disk.get(field)
+        if isinstance(value, (int, float)):
+            setattr(session, field, float(value))
+    state = on_disk.get("state")
+    session.state = state if state in ("live", "ended") else "unknown"
+    if session.state == "live" and not _alive(on_disk):
+        session.state = "unknown"  # the recorder was killed before it could say how it ended
+
+
+def _alive(on_disk: dict[str, Any]) -> bool:
+    """Whether the recording process still runs; taken for granted where it ran on another machine."""
+    pid = on_disk.get("pid")
+    if on_disk.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True  # somebody else's process: it exists
+    return True
+
+
+def _span(builder: Builder) -> tuple[float, float]:
+    """Unix seconds of the first and the last event, over all logs."""
+    first, last = [], []
+    for number, index in enumerate(builder.logs):
+        processes = [p for (log, _), p in builder.processes.items() if log == number]
+        if not processes or not len(index):
+            continue
+        clock = next((p.clock for p in processes if p.clock.anchored), processes[0].clock)
+        first.append(clock.unix(index.when(0)))
+        last.append(clock.unix(index.when(len(index) - 1)))
+    known = [value for value in first if value]
+    return (min(known, default=0.0), max(last, default=0.0))
+
+
+def _skipped(builder: Builder) -> list[str]:
+    notes = []
+    for index in builder.logs:
+        notes += index.source.notes
+        notes += index.notes
+        if index.torn > len(index.notes):
+            notes.append(f"{index.source.path}: skipped {index.torn} broken events in all")
+        if index.foreign:
+            notes.append(f"{index.source.path}: skipped {index.foreign} lines that are no trace lines")
+        if index.took_torn_tail:
+            notes.append(f"{index.source.path}: the last event is cut off or damaged")
+    return notes
+
+
+def _add_device(session: Session, device: Any) -> None:
+    if not isinstance(device, dict) or not device.get("name"):
+        return
+    count = device.get("count")
+    text = f"{device['name']}" + (f" x{count}" if isinstance(count, int) and count > 1 else "")
+    if text not in session.devices:
+        session.devices.append(text)
+
+
+def _strings(value: Any) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else []

@@ -1,0 +1,56 @@
+"""Compile phases over time, from the ``chromium_event`` payloads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxscope.trace.line import BadEnvelope, decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxscope.recording.builder import Builder
+
+
+def read_timeline(builder: Builder) -> Iterator[dict[str, Any]]:
+    """Chrome trace events: begin and end pairs become complete ones (``ph`` "X" with ``dur``), in order of their end.
+
+    ``pid`` is the rank where there is one, else the process; what never ended is left as its ``B``.
+    """
+    for log, index in enumerate(builder.logs):
+        open_: dict[tuple[int, Any], list[dict[str, Any]]] = {}
+        for number in index.numbers("chromium_event"):
+            try:
+                event = index.event(number)
+                value = decode_json(index.text(number).encode("utf-8", "replace"))
+            except BadEnvelope as error:
+                index.note(f"{index.source.path}: skipped a broken event at byte {index.starts[number]}: {error}")
+                continue
+            if not isinstance(value, dict) or not isinstance(value.get("ts"), (int, float)):
+                continue
+            process = builder.processes.get((log, event.process))
+            value["pid"] = process.rank if process is not None and process.rank is not None else event.process
+            yield from _pair(value, open_.setdefault((event.process, value.get("tid")), []))
+        for waiting in open_.values():
+            yield from waiting
+
+
+def _pair(value: dict[str, Any], waiting: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    if value.get("ph") == "B":
+        waiting.append(value)
+        return
+    if value.get("ph") != "E":
+        yield value
+        return
+    for place in range(len(waiting) - 1, -1, -1):
+        if waiting[place].get("name") == value.get("name"):
+            begin = waiting.pop(place)
+            args = {**_args(begin), **_args(value)}
+            yield {**begin, "ph": "X", "dur": max(0.0, float(value["ts"]) - float(begin["ts"])), "args": args}
+            return
+    yield value
+
+
+def _args(value: dict[str, Any]) -> dict[str, Any]:
+    args = value.get("args")
+    return args if isinstance(args, dict) else {}

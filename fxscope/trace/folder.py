@@ -1,0 +1,103 @@
+"""Which logs a path names, and what their file names say."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from fxscope.errors import UnreadableError
+from fxscope.names import LOG_PREFIX, SESSION_FILE
+from fxscope.trace.bytesource import COMPRESSED, is_url
+from fxscope.trace.line import HEADER
+
+_RANK = re.compile(r"rank[_-]?(\d+)")
+_SNIFF = 1 << 16
+
+
+def rank_of(name: str) -> int | None:
+    """The rank in a log's file name: ``dedicated_log_torch_trace_rank_3_x1y2.log`` -> 3."""
+    found = _RANK.search(name.replace("\\", "/").rsplit("/", 1)[-1])
+    return int(found[1]) if found else None
+
+
+def find_logs(path: str | Path) -> list[str]:
+    """Paths of the trace logs under ``path`` (a log, a folder of logs, or an fsspec URL), in order of rank and name.
+
+    In a folder every file that PyTorch names as its log counts, and of the others those that hold a trace line, so a log
+    may have been renamed and anything else may lie beside it. Sub-folders are looked into where the folder itself has none.
+
+    Raises:
+        UnreadableError: Nothing there, or no permission.
+    """
+    text = str(path)
+    if is_url(text):
+        return _find_remote(text)
+    place = Path(path)
+    try:
+        if not place.exists():
+            raise UnreadableError(f"{text}: no such file or folder")
+        if place.is_file():
+            return [text]
+        found = _in_folder(place)
+        if not found:
+            found = [log for child in sorted(place.iterdir()) if child.is_dir() for log in _in_folder(child)]
+    except OSError as error:
+        raise UnreadableError(f"cannot read {text}: {error.strerror or error}") from error
+    return found
+
+
+def list_new(path: str | Path, known: set[str]) -> list[str]:
+    """Logs of a local folder that are not among ``known``; an empty list where the folder is gone."""
+    try:
+        place = Path(path)
+        return [log for log in _in_folder(place) if log not in known] if place.is_dir() else []
+    except OSError:
+        return []  # a folder that vanished has no new logs; what was read stays
+
+
+def _in_folder(folder: Path) -> list[str]:
+    logs = []
+    for child in folder.iterdir():
+        if child.name == SESSION_FILE or not child.is_file():
+            continue
+        if child.name.startswith(LOG_PREFIX) or _holds_trace(child):
+            logs.append(str(child))
+    return sorted(logs, key=_order)
+
+
+def _order(path: str) -> tuple[int, str]:
+    rank = rank_of(path)
+    return (-1 if rank is None else rank, path)
+
+
+def _holds_trace(path: Path) -> bool:
+    if not path.name.endswith((".log", ".txt", *COMPRESSED)):
+        return False
+    if path.name.endswith(COMPRESSED):
+        return ".log" in path.name
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_SNIFF)
+    except OSError:
+        return True  # let opening it say why it cannot be read
+    return any(HEADER.match(line) for line in head.split(b"\n"))
+
+
+def _find_remote(url: str) -> list[str]:
+    try:
+        import fsspec
+    except ImportError as error:
+        from fxscope.errors import MissingError
+
+        raise MissingError(f"{url} is remote: pip install 'fxscope[remote]'") from error
+    try:
+        system, inner = fsspec.core.url_to_fs(url)
+        if not system.exists(inner):
+            raise UnreadableError(f"{url}: no such file or folder")
+        if system.isfile(inner):
+            return [url]
+        names = [name for name in system.ls(inner, detail=False) if os.path.basename(name).startswith(LOG_PREFIX)]
+    except (OSError, ValueError, ImportError) as error:
+        raise UnreadableError(f"cannot read {url}: {error}") from error
+    return sorted((system.unstrip_protocol(name) for name in names), key=_order)

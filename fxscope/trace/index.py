@@ -1,0 +1,241 @@
+"""An index over one log: where each event lies, what it is and who wrote it. Payloads stay on disk."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fxscope.trace.line import (
+    CONTEXT_KEYS,
+    HEADER,
+    NEXT_LINE,
+    BadEnvelope,
+    decode_envelope,
+    event_name,
+    payload_matches,
+    payload_text,
+)
+
+if TYPE_CHECKING:
+    from fxscope.trace.bytesource import ByteSource
+
+# Frequent events that no record needs while the log is read: indexed, decoded only when somebody asks for them.
+LAZY = frozenset(
+    {
+        "chromium_event",
+        "describe_storage",
+        "describe_tensor",
+        "describe_source",
+        "create_symbol",
+        "guard_added_fast",
+        "guard_added",
+        "expression_created",
+        "symbolic_shape_specialization",
+        "create_unbacked_symbol",
+        "propagate_real_tensors",
+        "propagate_real_tensors_provenance",
+        "dump_file",
+    }
+)
+_NAMED = frozenset(name.encode() for name in LAZY)
+
+
+class Event:
+    """One event, decoded.
+
+    Attributes:
+        number: Its place in the log, 0-based.
+        name: Of the event, e.g. ``dynamo_start``.
+        process: Process id of the writer (a thread id in logs of early 2024).
+        when: Month, day and time of day as the log prints them, ``b"1129 11:59:38.304000"``; local time, no year.
+        envelope: The decoded JSON.
+    """
+
+    __slots__ = ("envelope", "name", "number", "process", "when")
+
+    def __init__(self, number: int, name: str, process: int, when: bytes, envelope: dict[str, Any]) -> None:
+        self.number = number
+        self.name = name
+        self.process = process
+        self.when = when
+        self.envelope = envelope
+
+    @property
+    def value(self) -> Any:
+        """What the event's own key holds."""
+        return self.envelope.get(self.name)
+
+
+class Sink(Protocol):
+    """Takes the events of a log as they are read."""
+
+    def take(self, index: LogIndex, event: Event) -> None:
+        """One event that is not LAZY, in the order of the log."""
+
+
+class LogIndex:
+    """Offsets of every event of one log, in arrays of a few bytes per event.
+
+    Attributes:
+        source: The bytes.
+        names: Event names by their number in ``kinds``.
+        foreign: Lines that are no trace lines.
+        torn: Trace lines whose envelope cannot be decoded.
+        notes: What was skipped, one line each (the first few of a kind).
+    """
+
+    def __init__(self, source: ByteSource) -> None:
+        self.source = source
+        self.names: list[str] = []
+        self.starts = array("q")
+        self.ends = array("q")
+        self.kinds = array("H")
+        self.foreign = 0
+        self.torn = 0
+        self.notes: list[str] = []
+        self.took_torn_tail = False
+        self._kind_of: dict[bytes, int] = {}
+        self._tail = 0  # offset of the first line that is not yet taken in
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def behind(self) -> int:
+        """Bytes that are not yet taken in: an unfinished last event, or what was appended since."""
+        return len(self.source) - self._tail
+
+    def count(self, name: str) -> int:
+        """Events of one name."""
+        kind = self._kind_of.get(name.encode())
+        return 0 if kind is None else self.kinds.count(kind)
+
+    def numbers(self, name: str) -> list[int]:
+        """Numbers of the events of one name."""
+        kind = self._kind_of.get(name.encode())
+        return [] if kind is None else [i for i, k in enumerate(self.kinds) if k == kind]
+
+    def scan(self, sink: Sink, *, final: bool) -> int:
+        """Take in every event that lies beyond what was read; how many there were.
+
+        Args:
+            sink: Gets each event that is not LAZY.
+            final: Nobody writes any more: an unfinished last event is taken (where its envelope is whole) or noted as
+                torn. Otherwise it waits for its rest.
+        """
+        data = self.source.data
+        size = len(data)
+        position = self._tail
+        before = len(self.starts)
+        search = NEXT_LINE.search
+        match = HEADER.match
+        while position < size:
+            found = search(data, position)
+            end = found.end() if found else size
+            if end >= size and not final and not self._whole(position, size):
+                break
+            header = match(data, position, end)
+            if header is None:
+                self._skip(position, end)
+            elif header[5] in _NAMED and end < size:
+                self._add(header[5], position, end)
+            else:
+                self._take(sink, position, end, header)
+            position = end
+        if final and size and size > self._tail and not self._ends_whole(size):
+            self.took_torn_tail = True
+        self._tail = position
+        return len(self.starts) - before
+
+    def event(self, number: int) -> Event:
+        """Decode one event again.
+
+        Raises:
+            BadEnvelope: A LAZY event whose envelope is broken.
+        """
+        data = self.source.data
+        start = self.starts[number]
+        header = HEADER.match(data, start)
+        if header is None:
+            raise BadEnvelope("the log changed under the reader")
+        stop = data.find(b"\n", header.end(), self.ends[number])
+        envelope = decode_envelope(bytes(data[header.start(5) - 2 : stop if stop >= 0 else self.ends[number]]))
+        name = self.names[self.kinds[number]]
+        return Event(number, name, int(header[4]), header[2] + b" " + header[3], envelope)
+
+    def text(self, number: int, most: int | None = None) -> str:
+        """Payload of one event, "" where it has none; with ``most``, its first bytes only."""
+        end = self.ends[number]
+        stop = self.source.data.find(b"\n", self.starts[number], end)
+        if stop < 0:
+            return ""
+        return payload_text(self.source.data, stop + 1, end if most is None else min(end, stop + 1 + most))
+
+    def when(self, number: int) -> bytes:
+        """Printed time of one event, as in ``Event.when``."""
+        header = HEADER.match(self.source.data, self.starts[number])
+        return header[2] + b" " + header[3] if header else b""
+
+    def size(self, number: int) -> int:
+        """Bytes of one payload as it lies in the log."""
+        stop = self.source.data.find(b"\n", self.starts[number], self.ends[number])
+        return 0 if stop < 0 else max(0, self.ends[number] - stop - 2)
+
+    def _add(self, name: bytes, start: int, end: int) -> int:
+        kind = self._kind_of.get(name)
+        if kind is None:
+            if len(self.names) >= 0xFFFF:  # only garbage has so many; count the rest as one
+                name = b"?"
+                kind = self._kind_of.get(name)
+            if kind is None:
+                kind = self._kind_of[name] = len(self.names)
+                self.names.append(name.decode("utf-8", "replace"))
+        self.starts.append(start)
+        self.ends.append(end)
+        self.kinds.append(kind)
+        return len(self.starts) - 1
+
+    def _take(self, sink: Sink, start: int, end: int, header: Any) -> None:
+        data = self.source.data
+        stop = data.find(b"\n", header.end(), end)
+        raw = bytes(data[header.start(5) - 2 : stop if stop >= 0 else end])
+        try:
+            envelope = decode_envelope(raw)
+        except BadEnvelope as error:
+            self.torn += 1
+            self.note(f"{self.source.path}: skipped a broken event at byte {start}: {error}")
+            return
+        name: str = header[5].decode("utf-8", "replace")
+        if name in CONTEXT_KEYS:
+            name = event_name(envelope)
+        number = self._add(name.encode(), start, end)
+        if name not in LAZY:
+            sink.take(self, Event(number, name, int(header[4]), header[2] + b" " + header[3], envelope))
+
+    def _skip(self, start: int, end: int) -> None:
+        if self.source.data[start:end].strip():
+            self.foreign += 1
+
+    def note(self, line: str) -> None:
+        """Keep a line about what was skipped; a broken log could give thousands, the first twenty say enough."""
+        if len(self.notes) < 20:
+            self.notes.append(line)
+
+    def _whole(self, start: int, size: int, *, ended: bool = True) -> bool:
+        """Whether the last event of the log is complete: its payload as long as it should be and, with ``ended``, a newline."""
+        if ended and self.source.data[size - 1 : size] != b"\n":
+            return False
+        header = HEADER.match(self.source.data, start, size)
+        if header is None:
+            return True
+        stop = self.source.data.find(b"\n", header.end(), size)
+        stop = stop if stop >= 0 else size
+        try:
+            envelope = decode_envelope(bytes(self.source.data[header.start(5) - 2 : stop]))
+        except BadEnvelope:
+            return ended  # a line that ended gets no more; one that did not is torn
+        digest = envelope.get("has_payload")
+        return digest is None or payload_matches(payload_text(self.source.data, stop + 1, size), digest)
+
+    def _ends_whole(self, size: int) -> bool:
+        return not len(self.starts) or self._whole(self.starts[-1], size, ended=False)
