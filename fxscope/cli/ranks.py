@@ -1,0 +1,96 @@
+"""``fxscope ranks``: compare the processes of a distributed run, on one machine or on a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from fxscope.diagnosis.findings import Finding
+    from fxscope.recording.rank_summary import RankSummary
+
+
+@click.command(
+    "ranks",
+    epilog="Example:  fxscope ranks s3://logs/run7/ --workers 8 --parquet run7.parquet",
+)
+@click.argument("path")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@click.option("--workers", type=int, default=1, show_default=True, help="Processes on this machine that read logs.")
+@click.option("--scheduler", metavar="URL", help="Dask scheduler (tcp://host:8786) whose workers read the logs.")
+@click.option(
+    "--parquet", type=click.Path(dir_okay=False), help="Also write one row per compile, for Spark, DuckDB or pandas."
+)
+def command(path: str, as_json: bool, workers: int, scheduler: str | None, parquet: str | None) -> None:
+    """Compare the ranks of a distributed run.
+
+    Finds compiles that only some ranks made, or made at other times while the rest waited; graph breaks, cache misses,
+    collectives, execution order and tensor shapes that differ; and waits that are missing.
+
+    PATH is a recording, a folder of logs or an fsspec URL; it may hold a thousand logs.
+    """
+    from fxscope.diagnosis.ranks import compare_ranks
+    from fxscope.recording.many import summarize_all, write_parquet
+
+    summaries = summarize_all(path, workers=workers, scheduler=scheduler)
+    findings = compare_ranks(summaries)
+    if parquet:
+        rows = write_parquet(summaries, parquet)
+        click.echo(f"{parquet}: {rows} rows", err=True)
+    if as_json:
+        import msgspec
+
+        document = {"schema": "fxscope.ranks/1", "ranks": summaries, "findings": findings}
+        click.echo(msgspec.json.encode(document).decode())
+    else:
+        _print(summaries, findings)
+
+
+def _print(summaries: list[RankSummary], findings: list[Finding]) -> None:
+    import shutil
+    import textwrap
+
+    width = max(40, shutil.get_terminal_size((100, 24)).columns)
+    titles = ("", "compiles", "seconds", "recompiles", "breaks", "failures", "collectives")
+    rows = [
+        (
+            summary.name,
+            str(sum(c.status in ("ok", "empty") for c in summary.compiles)),
+            f"{sum(c.seconds for c in summary.compiles):.1f}",
+            str(summary.recompiles),
+            str(sum(summary.break_sites.values())),
+            str(summary.failures),
+            str(sum(op != "wait_tensor" for _, op in summary.collectives)),
+        )
+        for summary in summaries
+    ]
+    first = max(len(row[0]) for row in rows)
+    for row in (titles, *rows):
+        cells = (cell.rjust(len(title)) for cell, title in zip(row[1:], titles[1:], strict=True))
+        click.echo(row[0].ljust(first) + "  " + "  ".join(cells))
+    for summary in summaries:
+        for note in summary.notes:
+            click.echo(click.style(f"{summary.name}: {_plain(note)}", dim=True))
+    click.echo()
+    if not findings:
+        ranks = {summary.rank for summary in summaries if summary.rank is not None}
+        click.echo("The ranks agree." if len(ranks) > 1 else "Fewer than two ranks: nothing to compare.")
+
+    def write(text: str, lead: str, **style: bool) -> None:
+        wrapped = textwrap.wrap(_plain(text), width - 1, initial_indent=lead, subsequent_indent=" " * len(lead))
+        click.echo(click.style("\n".join(wrapped), **style))
+
+    for finding in findings:
+        write(finding.title, f"{finding.severity:>6}  ", bold=True)
+        write(finding.cause, " " * 8)
+        for label, text in (("gain  ", finding.gain), ("fix   ", finding.fix)):
+            if text:
+                write(text, " " * 8 + label)
+        for evidence in finding.evidence:
+            write(evidence.text, " " * 8 + "- ", dim=True)
+
+
+def _plain(text: str) -> str:
+    """Printable characters only: a log's text may hold escape sequences."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
