@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -159,11 +160,15 @@ class Builder:
             rank = event.envelope["rank"]
         clock = Clock(_file_age(index.source.path))
         process = Process(log, event.process, rank, clock)
-        siblings = [other for (other_log, _), other in self.processes.items() if other_log == log]
-        process.parents = siblings[::-1]
+        # A forked child knows its parent's strings: of the same log, else of one that began before.
+        known = list(self.processes.values())[::-1]
+        process.parents = [other for other in known if other.log == log]
+        process.elders = [other for other in known if other.log != log and other.rank == rank]
         taken = {other.prefix for other in self.processes.values()}
-        candidates = [f"r{rank}:"] if rank is not None else [""]
-        candidates += [f"p{event.process}:", *(f"p{event.process}.{again}:" for again in range(2, 1 << 20))]
+        candidates = itertools.chain(
+            [f"r{rank}:" if rank is not None else "", f"p{event.process}:"],
+            (f"p{event.process}.{again}:" for again in itertools.count(2)),
+        )
         process.prefix = next(prefix for prefix in candidates if prefix not in taken)
         self.processes[log, event.process] = process
         return process
@@ -204,6 +209,8 @@ class Builder:
         return attempt
 
     def _new_attempt(self, process: Process, slot: Slot, number: int, event: Event) -> Attempt:
+        if not process.clock.anchored:
+            self._anchor(process)
         base = slot.base + (f"_{number}" if number else "")
         name = _with_use(base, slot.use)
         record = Compile(
@@ -213,8 +220,8 @@ class Builder:
             rank=process.rank,
             process=process.pid,
             status="unfinished",
-            started=process.clock.unix(event.when),
         )
+        process.date(record, event.when)
         attempt = Attempt(record, slot)
         first = slot.attempts.get(0)
         if first is not None:
@@ -225,6 +232,21 @@ class Builder:
         self.compiles.append(record)
         self.by_key[record.key] = attempt
         return attempt
+
+    def _anchor(self, process: Process) -> None:
+        """Set a process's clock by a phase event, which carries Unix time; these come from the first moment on."""
+        index = self.logs[process.log]
+        number = index.latest("chromium_event")
+        if number is None:
+            return
+        try:
+            event = index.event(number)
+            value = decode_json(index.text(number).encode("utf-8", "replace"))
+        except BadEnvelope:
+            return  # noted when somebody reads the timeline; another event will set the clock
+        stamp = numbers.number(value.get("ts")) if isinstance(value, dict) else None
+        if stamp is not None and event.process == process.pid:
+            process.anchor(event.when, stamp / 1e6)
 
     # what torch logs
 
@@ -293,9 +315,8 @@ class Builder:
         span = numbers.interval(values)
         if span is not None:
             attempt.intervals.append(span)
+            process.anchor(event.when, span[1])
             slot.attempts[min(slot.attempts)].record.started = span[0]
-            if not process.clock.anchored:
-                process.clock.anchor(event.when, span[1])
         if values.get("co_name"):
             record.function = str(values["co_name"])
             record.file = str(values.get("co_filename") or record.file)
@@ -517,9 +538,8 @@ class Builder:
         if attempt is None:
             return
         record = attempt.record
-        recompile = Recompile(
-            id=_without_attempt(record.id), key=record.key, rank=process.rank, started=process.clock.unix(event.when)
-        )
+        recompile = Recompile(id=_without_attempt(record.id), key=record.key, rank=process.rank)
+        process.date(recompile, event.when)
         for reason in read_reasons(index.text(event.number)):
             failed = parse_reason(reason)
             if failed.asked_file:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxscope.recording.records import Compile, FailedGuard
+from fxscope.recording.records import Compile, FailedGuard, Recompile
 from fxscope.recording.stages import StageOrder
 from fxscope.source import SourceLine
 from fxscope.trace.clock import Clock
@@ -73,10 +73,27 @@ class Process:
         self.clock = clock
         self.strings: dict[int, str] = {}
         self.parents: list[Process] = []
+        self.elders: list[Process] = []
         self.slots: dict[tuple[int | None, int | None, int | None], Slot] = {}
         self.pending: dict[tuple[int | None, int | None, int | None], list[FailedGuard]] = {}
         self.frames: dict[tuple[int | None, int | None], Compile] = {}
+        self._undated: list[tuple[Compile | Recompile, bytes]] = []
         self._lines: dict[tuple[Any, ...], SourceLine] = {}
+
+    def date(self, record: Compile | Recompile, when: bytes) -> None:
+        """Set when a record began, again once the clock is anchored."""
+        record.started = self.clock.unix(when)
+        if not self.clock.anchored:
+            self._undated.append((record, when))
+
+    def anchor(self, when: bytes, unix: float) -> None:
+        """Anchor the clock, if nothing has, and date what came before."""
+        if self.clock.anchored:
+            return
+        self.clock.anchor(when, unix)
+        for record, printed in self._undated:
+            record.started = self.clock.unix(printed)
+        self._undated.clear()
 
     def string(self, number: Any) -> str:
         """An interned string; a forked child looks in its own table first, then in its parent's."""
@@ -84,7 +101,8 @@ class Process:
             return number
         if number in self.strings:
             return self.strings[number]
-        for parent in self.parents:
+        late = 0 not in self.strings  # this log does not begin with the table's first string
+        for parent in (*self.parents, *(self.elders if late else ())):
             if number in parent.strings:
                 return parent.strings[number]
         return "" if number in (None, -1) else f"<string {number}>"

@@ -16,9 +16,9 @@ from fxscope.recording.session import build_session, read_session_file
 from fxscope.recording.shapes import read_shape_events
 from fxscope.recording.timeline import read_timeline
 from fxscope.trace.bytesource import ByteSource
-from fxscope.trace.folder import find_logs, list_new
+from fxscope.trace.folder import find_logs, list_new, rank_of
 from fxscope.trace.index import LAZY, LogIndex
-from fxscope.trace.line import BadEnvelope, payload_matches
+from fxscope.trace.line import HEADER, BadEnvelope, payload_matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,8 +57,7 @@ class Recording:
         self._builder = Builder()
         self._paths: list[str] = []
         self._cached: dict[str, Any] = {}
-        for log in logs:
-            self._add_log(log)
+        self._add_logs(logs)
         self._scan()
 
     # records
@@ -250,9 +249,9 @@ class Recording:
         """
         changed = False
         if Path(self._name).is_dir():
-            for log in list_new(self._name, set(self._paths)):
-                self._add_log(log)
-                changed = True
+            new = list_new(self._name, set(self._paths))
+            self._add_logs(new)
+            changed = bool(new)
             on_disk = read_session_file(self._name)
             if on_disk is not None and on_disk != self._session_file:
                 self._session_file = on_disk
@@ -280,17 +279,19 @@ class Recording:
 
     # inside
 
-    def _add_log(self, path: str) -> None:
-        try:
-            source = ByteSource(path)
-        except UnreadableError as error:
-            if os.path.isfile(self._name):
-                raise
-            self._builder.notes.append(str(error))  # one log of a folder: the others are still worth reading
+    def _add_logs(self, paths: list[str]) -> None:
+        """Begin these logs, of one rank in order of time, so that a forked child comes after its parent."""
+        sources = []
+        for path in paths:
             self._paths.append(path)
-            return
-        self._paths.append(path)
-        self._builder.add_log(LogIndex(source))
+            try:
+                sources.append(ByteSource(path))
+            except UnreadableError as error:
+                if os.path.isfile(self._name):
+                    raise
+                self._builder.notes.append(str(error))  # one log of a folder: the others are still worth reading
+        for source in sorted(sources, key=_rank_and_time):
+            self._builder.add_log(LogIndex(source))
 
     def _scan(self) -> bool:
         live = (
@@ -304,8 +305,7 @@ class Recording:
         paths, self._paths = self._paths, []
         self._builder = Builder()
         self._cached.clear()
-        for path in paths:
-            self._add_log(path)
+        self._add_logs(paths)
         self._scan()
 
     def _process(self, event: int) -> Process:
@@ -342,6 +342,12 @@ class Recording:
             events=sum(len(index) for index in self._builder.logs),
             unknown_events=sum(self.unknown_events().values()),
         )
+
+
+def _rank_and_time(source: ByteSource) -> tuple[int, bytes]:
+    rank = rank_of(source.path)
+    header = HEADER.match(source.data)
+    return (-1 if rank is None else rank, header[2] + header[3] if header else b"")
 
 
 def _frame_of(name: str) -> str:

@@ -110,6 +110,12 @@ class LogIndex:
         kind = self._kind_of.get(name.encode())
         return 0 if kind is None else self.kinds.count(kind)
 
+    def latest(self, name: str, among: int = 64) -> int | None:
+        """Number of the last event of one name among the last few; None where there is none."""
+        kind = self._kind_of.get(name.encode())
+        recent = range(len(self.kinds) - 1, max(-1, len(self.kinds) - 1 - among), -1)
+        return next((i for i in recent if self.kinds[i] == kind), None)
+
     def numbers(self, name: str) -> list[int]:
         """Numbers of the events of one name."""
         kind = self._kind_of.get(name.encode())

@@ -99,8 +99,10 @@ def event_name(envelope: dict[str, Any]) -> str:
 def payload_text(data: mmap.mmap | bytes, start: int, end: int) -> str:
     """The payload between two offsets (whole lines, TABs still on), as text; undecodable bytes become U+FFFD."""
     raw = bytes(data[start:end])
-    if b"\n\n" in raw or b"\r" in raw:  # lines that a log shipper dropped in; torch writes neither
-        raw = b"\n".join(line for line in raw.split(b"\n") if line.startswith(b"\t"))
+    if b"\n\n" in raw or b"\r" in raw:
+        # Torch writes neither: an editor stripped the TAB of empty lines, or something printed progress in between.
+        raw = b"\n".join(line for line in raw.split(b"\n") if line.startswith(b"\t") or not line.strip())
+        raw = raw.rstrip(b"\r\n")
     raw = raw.removesuffix(b"\n").removeprefix(b"\t").replace(b"\n\t", b"\n")
     return raw.decode("utf-8", "replace")
 

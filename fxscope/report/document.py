@@ -1,0 +1,210 @@
+"""The JSON of ``fxscope report --json``: what scripts rely on, as typed records from which its schema is made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from fxscope.recording.records import FailedGuard, Session, Totals
+
+if TYPE_CHECKING:
+    from fxscope.recording.recording import Recording
+    from fxscope.recording.records import Compile, Failure, GraphBreak, LimitHit, Recompile
+
+
+class CompileRow(msgspec.Struct, kw_only=True):
+    """One attempt of one compile. ``line`` is the function's first line."""
+
+    id: str
+    key: str
+    attempt: int
+    rank: int | None
+    process: int | None
+    function: str
+    file: str
+    line: int
+    status: Literal["ok", "empty", "restarted", "failed", "skipped", "limit", "unfinished"]
+    nodes: int | None
+    guards: int | None
+    seconds: float | None
+    phases: dict[str, float]
+    stages: list[str]
+    calls: int | None
+    call_seconds: float | None
+    caches: dict[str, str]
+    backend: str | None
+    failure: str | None
+    restart_reason: str | None
+    started: float
+    user_file: str
+    user_line: int
+
+
+class BreakRow(msgspec.Struct, kw_only=True):
+    """All breaks of one kind at one line."""
+
+    site: str
+    file: str
+    line: int
+    function: str
+    code: str
+    gb_id: str | None
+    kind: str
+    count: int
+    compile_ids: list[str]
+    compile_keys: list[str]
+    user_file: str
+    user_line: int
+    user_code: str
+    reason: str
+    explanation: str
+    hints: list[str]
+    skipped_frame: bool
+    cause: str | None
+    fix: str | None
+
+
+class RecompileRow(msgspec.Struct, kw_only=True):
+    """One recompile record of the log. ``line`` is the function's first line."""
+
+    id: str
+    key: str
+    rank: int | None
+    function: str
+    file: str
+    line: int
+    user_file: str
+    user_line: int
+    outcome: Literal["compiled", "refused"]
+    failed: list[FailedGuard]
+    cause: str | None
+    fix: str | None
+
+
+class LimitRow(msgspec.Struct, kw_only=True):
+    """A frame that ran into the recompile limit."""
+
+    id: str
+    rank: int | None
+    function: str
+    file: str
+    line: int
+    limit: str
+    value: int | None
+
+
+class FailureRow(msgspec.Struct, kw_only=True):
+    """A compile that raised."""
+
+    id: str
+    key: str
+    rank: int | None
+    phase: Literal["dynamo", "backend", "backward", "fullgraph", "constraint"]
+    type: str
+    message: str
+    file: str
+    line: int
+
+
+class CacheRow(msgspec.Struct, kw_only=True):
+    """How often a cache was looked into, with what outcome and why."""
+
+    cache: str
+    outcome: str
+    reason: str | None
+    count: int
+
+
+class ReportDocument(msgspec.Struct, kw_only=True):
+    """Everything that ``fxscope report`` shows."""
+
+    schema: Literal["fxscope.report/1"] = "fxscope.report/1"
+    session: Session
+    totals: Totals
+    compiles: list[CompileRow]
+    graph_breaks: list[BreakRow]
+    recompiles: list[RecompileRow]
+    limit_hits: list[LimitRow]
+    failures: list[FailureRow]
+    caches: list[CacheRow]
+    phases: dict[str, float]  # seconds of all compiles by phase
+    unknown_events: dict[str, int]
+
+
+def report_document(recording: Recording) -> ReportDocument:
+    """What ``fxscope report --json`` prints, of one recording."""
+    return ReportDocument(
+        session=recording.session,
+        totals=recording.totals,
+        compiles=[_compile(row) for row in recording.compiles],
+        graph_breaks=[_break(row) for row in recording.graph_breaks],
+        recompiles=[_recompile(row) for row in recording.recompiles],
+        limit_hits=[_limit(row) for row in recording.limit_hits],
+        failures=[_failure(row) for row in recording.failures],
+        caches=cache_rows(recording),
+        phases=phase_seconds(recording),
+        unknown_events=recording.unknown_events(),
+    )
+
+
+def encode_document(document: msgspec.Struct) -> str:
+    """A document as indented JSON; text that no output can encode is replaced."""
+    try:
+        raw = msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        import json
+
+        built: dict[str, Any] = msgspec.to_builtins(document)
+        return json.dumps(built, indent=1, ensure_ascii=True)
+    return msgspec.json.format(raw, indent=1).decode()
+
+
+def cache_rows(recording: Recording) -> list[CacheRow]:
+    """Cache lookups counted by cache, outcome and reason, most frequent first."""
+    counts: dict[tuple[str, str, str | None], int] = {}
+    for event in recording.cache_events:
+        key = (event.cache, event.outcome, event.reason)
+        counts[key] = counts.get(key, 0) + 1
+    ordered = sorted(counts.items(), key=lambda item: (item[0][0], -item[1]))
+    return [CacheRow(cache=key[0], outcome=key[1], reason=key[2], count=count) for key, count in ordered]
+
+
+def phase_seconds(recording: Recording) -> dict[str, float]:
+    """Seconds of all attempts by phase, largest first."""
+    sums: dict[str, float] = {}
+    for row in recording.compiles:
+        for name, value in row.phases.items():
+            sums[name] = sums.get(name, 0.0) + value
+    return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+def _take(row: Any, kind: type[Any], **more: Any) -> Any:
+    """A row of ``kind`` from the fields of the same name."""
+    own = {name: getattr(row, name) for name in kind.__struct_fields__ if name not in more}
+    return kind(**own, **more)
+
+
+def _compile(row: Compile) -> CompileRow:
+    taken: CompileRow = _take(row, CompileRow)
+    return taken
+
+
+def _break(row: GraphBreak) -> BreakRow:
+    taken: BreakRow = _take(row, BreakRow)
+    return taken
+
+
+def _recompile(row: Recompile) -> RecompileRow:
+    taken: RecompileRow = _take(row, RecompileRow)
+    return taken
+
+
+def _limit(row: LimitHit) -> LimitRow:
+    taken: LimitRow = _take(row, LimitRow)
+    return taken
+
+
+def _failure(row: Failure) -> FailureRow:
+    taken: FailureRow = _take(row, FailureRow, key=row.compile_key)
+    return taken
