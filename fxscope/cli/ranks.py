@@ -51,6 +51,8 @@ def _print(summaries: list[RankSummary], findings: list[Finding]) -> None:
     import shutil
     import textwrap
 
+    from fxscope.report.safe import plain_line
+
     width = max(40, shutil.get_terminal_size((100, 24)).columns)
     titles = ("", "compiles", "seconds", "recompiles", "breaks", "failures", "collectives")
     rows = [
@@ -71,14 +73,14 @@ def _print(summaries: list[RankSummary], findings: list[Finding]) -> None:
         click.echo(row[0].ljust(first) + "  " + "  ".join(cells))
     for summary in summaries:
         for note in summary.notes:
-            click.echo(click.style(f"{summary.name}: {_plain(note)}", dim=True))
+            click.echo(click.style(f"{summary.name}: {plain_line(note)}", dim=True))
     click.echo()
     if not findings:
         ranks = {summary.rank for summary in summaries if summary.rank is not None}
         click.echo("The ranks agree." if len(ranks) > 1 else "Fewer than two ranks: nothing to compare.")
 
     def write(text: str, lead: str, **style: bool) -> None:
-        wrapped = textwrap.wrap(_plain(text), width - 1, initial_indent=lead, subsequent_indent=" " * len(lead))
+        wrapped = textwrap.wrap(plain_line(text), width - 1, initial_indent=lead, subsequent_indent=" " * len(lead))
         click.echo(click.style("\n".join(wrapped), **style))
 
     for finding in findings:
@@ -89,8 +91,3 @@ def _print(summaries: list[RankSummary], findings: list[Finding]) -> None:
                 write(text, " " * 8 + label)
         for evidence in finding.evidence:
             write(evidence.text, " " * 8 + "- ", dim=True)
-
-
-def _plain(text: str) -> str:
-    """Printable characters only: a log's text may hold escape sequences."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
