@@ -1,0 +1,262 @@
+"""A graph as table rows: one per node, or one per run of nodes of the same module."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from fxscope.graph.arguments import call_text, node_refs
+from fxscope.graph.histogram import short_target
+from fxscope.graph.modules import Place
+from fxscope.graph.records import Graph, Node
+from fxscope.graph.table import shape_text
+
+from .spans import Cell, Span
+from .widgets.diff_view import DiffRow
+from .widgets.virtual_table import Column
+
+_SELF = re.compile(r"^L\['self'\]\.")
+_SIGN = {"placeholder": "\u25c7", "get_attr": "\u25c7", "output": "\u25c6", "call_module": "\u25a3"}
+
+
+def what(node: Node) -> str:
+    """What a node does, short: ``aten.add.Tensor``, ``.view``; of an input its role."""
+    if node.op in ("placeholder", "get_attr"):
+        return node.role or node.op
+    if node.op == "output":
+        return "output"
+    return f".{node.target}" if node.op == "call_method" else short_target(node.target)
+
+
+def inputs_of(node: Node) -> list[str]:
+    """Names of the nodes that a node uses, each once, in order."""
+    return list(dict.fromkeys(node_refs(node)))
+
+
+def title(node: Node) -> str:
+    """A node's name; of an input the name that the user knows, where the log tells it: ``layer1.0.conv1.weight``."""
+    if node.op not in ("placeholder", "get_attr") or not node.original:
+        return node.name
+    return _SELF.sub("", node.original)
+
+
+def node_text(node: Node) -> str:
+    """One line for a node: ``conv2d: f32[8, 16] = F.conv2d(x, weight)``."""
+    meta = shape_text(node)
+    head = f"{node.name}: {meta}" if meta else node.name
+    if node.op in ("placeholder", "get_attr"):
+        return f"{head} = {what(node)} {node.original or node.target}"
+    return f"{head} = {what(node)}({call_text(node)})"
+
+
+class GraphRows:
+    """Row provider over the nodes of a graph."""
+
+    columns: Sequence[Column] = (
+        Column("", 0, keep=3, limit=18),
+        Column("node", keep=9, limit=36),
+        Column("op", keep=8, limit=32),
+        Column("value", keep=6, limit=34),
+        Column("users", right=True, keep=2),
+        Column("inputs", keep=1, flex=True),
+        Column("source", keep=4, limit=26),
+    )
+
+    def __init__(self, graph: Graph, gutter: Sequence[str]) -> None:
+        self.graph = graph
+        self.gutter = gutter
+        self.inputs: frozenset[str] = frozenset()  # of the node under the cursor
+        self.users: frozenset[str] = frozenset()
+
+    def count(self) -> int:
+        """Number of nodes."""
+        return len(self.graph.nodes)
+
+    def node(self, index: int) -> Node | None:
+        """The node of a row."""
+        return self.graph.nodes[index]
+
+    def find(self, name: str) -> int | None:
+        """Row of a node."""
+        return self.index_of.get(name)
+
+    @property
+    def index_of(self) -> dict[str, int]:
+        """Positions by name, made when first asked for."""
+        if not hasattr(self, "_index"):
+            self._index = {node.name: number for number, node in enumerate(self.graph.nodes)}
+        return self._index
+
+    def row(self, index: int) -> Sequence[Cell]:
+        """Cells of a node."""
+        node = self.graph.nodes[index]
+        gutter = self.gutter[index] if index < len(self.gutter) else ""
+        name_style = "dim" if node.op in ("placeholder", "get_attr") else ""
+        mark: Span = ("", "")
+        if node.name in self.inputs:
+            mark = ("\u2190 ", "accent")
+        elif node.name in self.users:
+            mark = ("\u2192 ", "accent")
+        source = node.source.site if node.source else node.original or node.description
+        return (
+            (gutter, "dim"),
+            [mark, (f"{_SIGN.get(node.op, '')}{' ' if node.op in _SIGN else ''}{title(node)}", name_style)],
+            (what(node), "name" if node.op.startswith("call") else "dim"),
+            (shape_text(node), "type"),
+            (
+                str(len(node.users)) if node.op != "output" else "",
+                "dim" if node.users or node.op == "output" else "warn",
+            ),
+            (", ".join(inputs_of(node)), "dim"),
+            (source, "dim"),
+        )
+
+    def text(self, index: int) -> str:
+        """Name, op, shape, module and source, for the filter."""
+        node = self.graph.nodes[index]
+        source = node.source
+        where = f"{source.site} {source.code}" if source else ""
+        return f"{node.name} {node.op} {node.target} {shape_text(node)} {title(node)} {node.module or ''} {where}"
+
+    def key(self, index: int) -> object:
+        """The node's name."""
+        return self.graph.nodes[index].name
+
+
+class Run(NamedTuple):
+    """Consecutive nodes of one module."""
+
+    module: str
+    start: int
+    stop: int
+
+
+class ModuleRows(GraphRows):
+    """Row provider that shows each run of nodes of one module as one row; single nodes stay."""
+
+    columns = (
+        Column("module or node", keep=9, limit=44),
+        Column("nodes", right=True, keep=8),
+        Column("ops", keep=5, flex=True),
+        Column("value", keep=6, limit=34),
+    )
+
+    def __init__(
+        self, graph: Graph, gutter: Sequence[str], places: Mapping[str, Place], depth: int, unfolded: set[int]
+    ) -> None:
+        super().__init__(graph, gutter)
+        self._rows: list[Run | int] = []
+        for run in runs(graph, places, depth):
+            if run.stop - run.start == 1 or not run.module or run.start in unfolded:
+                self._rows.extend(range(run.start, run.stop))
+            else:
+                self._rows.append(run)
+
+    def count(self) -> int:
+        """Number of rows."""
+        return len(self._rows)
+
+    def at(self, index: int) -> Run | None:
+        """The run of a row, None for a single node."""
+        row = self._rows[index]
+        return row if isinstance(row, Run) else None
+
+    def node(self, index: int) -> Node | None:
+        """The node of a row; of a run its last, whose value leaves it."""
+        row = self._rows[index]
+        return self.graph.nodes[row.stop - 1 if isinstance(row, Run) else row]
+
+    def find(self, name: str) -> int | None:
+        """Row that shows a node."""
+        position = self.index_of.get(name)
+        if position is None:
+            return None
+        for number, row in enumerate(self._rows):
+            if row == position or (isinstance(row, Run) and row.start <= position < row.stop):
+                return number
+        return None
+
+    def row(self, index: int) -> Sequence[Cell]:
+        """Cells of a run or a node."""
+        row = self._rows[index]
+        if not isinstance(row, Run):
+            node = self.graph.nodes[row]
+            return ((f"  {node.name}", "dim"), "", (what(node), "name"), (shape_text(node), "type"))
+        counts: dict[str, int] = {}
+        for node in self.graph.nodes[row.start : row.stop]:
+            counts[what(node)] = counts.get(what(node), 0) + 1
+        top = sorted(counts.items(), key=lambda item: -item[1])
+        ops = ", ".join(f"{name} \u00d7{number}" if number > 1 else name for name, number in top)
+        last = self.graph.nodes[row.stop - 1]
+        return (
+            [("\u25b8 ", "dim"), (row.module, "strong")],
+            str(row.stop - row.start),
+            (ops, "name"),
+            (shape_text(last), "type"),
+        )
+
+    def text(self, index: int) -> str:
+        """Module and all its nodes, for the filter."""
+        row = self._rows[index]
+        if isinstance(row, Run):
+            return f"{row.module} " + " ".join(
+                f"{node.name} {node.target}" for node in self.graph.nodes[row.start : row.stop]
+            )
+        return super().text(row)
+
+    def key(self, index: int) -> object:
+        """Start of the run, or the node's name."""
+        row = self._rows[index]
+        return row.start if isinstance(row, Run) else self.graph.nodes[row].name
+
+
+def runs(graph: Graph, places: Mapping[str, Place], depth: int) -> list[Run]:
+    """Consecutive calls whose modules agree in the first ``depth`` parts of their path; inputs and output stay alone."""
+    found: list[Run] = []
+    for number, node in enumerate(graph.nodes):
+        place = places.get(node.name) if node.op.startswith("call") else None
+        module = ".".join(place.path.split(".")[:depth]) if place is not None else ""
+        if found and module and found[-1].module == module:
+            found[-1] = found[-1]._replace(stop=number + 1)
+        else:
+            found.append(Run(module, number, number + 1))
+    return found
+
+
+def deepest(places: Mapping[str, Place]) -> int:
+    """Parts of the longest module path."""
+    return max((place.path.count(".") + 1 for place in places.values() if place.path), default=0)
+
+
+def diff_rows(a: Graph, b: Graph, pairs: Sequence[tuple[str, str]], changed: frozenset[str]) -> list[DiffRow]:
+    """Rows of two graphs in step.
+
+    Args:
+        a: Before.
+        b: After.
+        pairs: Names of nodes that correspond.
+        changed: Names in ``b`` of paired nodes that are not the same.
+    """
+    partner = {right: left for left, right in pairs}
+    paired = {left for left, _ in pairs}
+    position = {node.name: number for number, node in enumerate(a.nodes)}
+    by_name = a.by_name()
+    rows: list[DiffRow] = []
+    at = 0
+
+    def removed(stop: int) -> None:
+        nonlocal at
+        rows.extend(DiffRow(node_text(node), None, "-") for node in a.nodes[at:stop] if node.name not in paired)
+        at = max(at, stop)
+
+    for node in b.nodes:
+        left = partner.get(node.name)
+        if left is None:
+            rows.append(DiffRow(None, node_text(node), "+"))
+            continue
+        if position[left] >= at:
+            removed(position[left])
+        rows.append(DiffRow(node_text(by_name[left]), node_text(node), "~" if node.name in changed else " "))
+    removed(len(a.nodes))
+    return rows

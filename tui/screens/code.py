@@ -1,0 +1,224 @@
+"""Code: what Inductor generated, the bytecode before and after, and every other text of a compile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from textual.app import ComposeResult
+
+from fxscope.recording.records import Compile
+
+from ..frames import size_text
+from ..provenance import MAPPING, OLD_MAPPING, Provenance
+from ..store import Snapshot
+from ..widgets.code_view import CodeView
+from ..widgets.line_view import LineView
+from ..widgets.virtual_table import Column, Rows
+from .pick import PickScreen
+from .view import View, fact
+
+_SKIP = {"fxscope.launches", "fxscope.session", "fxscope.config", "fxscope.end"}
+
+
+class CodeText(NamedTuple):
+    """One text of a compile."""
+
+    label: str
+    event: int
+    size: int
+    language: str
+    stage: str = ""
+
+
+def texts_of(compile_: Compile, snapshot: Snapshot) -> list[CodeText]:
+    """Every text of a compile: generated code first, then bytecode, then the rest."""
+    code = [
+        CodeText(
+            f"{graph.stage}{f' #{graph.index}' if graph.index else ''}", graph.event, graph.size, "python", graph.stage
+        )
+        for graph in compile_.graphs
+    ]
+    code.sort(key=lambda text: not text.stage.endswith(".code"))
+    taken = {text.event for text in code}
+    others = [
+        CodeText(artifact.name, artifact.event, artifact.size, language_of(artifact.name))
+        for artifact in snapshot.artifacts
+        if artifact.compile_key == compile_.key and artifact.event not in taken and artifact.name not in _SKIP
+    ]
+    others.sort(key=lambda text: "BYTECODE" not in text.label)
+    generated = [text for text in code if text.stage.endswith(".code")]
+    graphs = [text for text in code if not text.stage.endswith(".code")]
+    return [*generated, *others, *graphs]
+
+
+def language_of(name: str) -> str:
+    """Language of an artifact by its name."""
+    if "BYTECODE" in name:
+        return "bytecode"
+    return "text" if name.endswith(("reason", "reasons", "error", "metadata")) else "python"
+
+
+class CodeTextView(View):
+    """One text of the selected compile."""
+
+    NAME = "code"
+    TERMS = "What the compiler wrote: Inductor's kernels, Dynamo's bytecode, other texts; s chooses."
+    EMPTY = (
+        "This compile left no code.\n\n"
+        "Inductor's output appears here for the inductor backend; other backends write none. Bytecode is logged by torch itself."
+    )
+    about_compile = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: Sequence[CodeText] = ()
+        self.current: CodeText | None = None
+        self.provenance: Provenance | None = None
+        self._wanted = "forward.code"
+        self._pending_node: str | None = None
+
+    def body(self) -> ComposeResult:
+        """The text."""
+        yield CodeView(id="code-text").add_class("body")
+
+    @property
+    def code(self) -> CodeView:
+        """The text."""
+        return self.query_one(CodeView)
+
+    def take(self, snapshot: Snapshot) -> None:
+        """A live compile may have more texts."""
+        self.snapshot = snapshot
+        self._list()
+
+    def compile_changed(self) -> None:
+        """Another compile: its text of the same kind."""
+        self.current = None
+        self._list()
+
+    def choose_stage(self, stage: str, index: int) -> None:
+        """Show a stage's text."""
+        label = f"{stage}{f' #{index}' if index else ''}"
+        found = next((text for text in self.texts if text.label == label), None)
+        if found is not None:
+            self._show(found)
+
+    def _list(self) -> None:
+        compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
+        self.texts = texts_of(compile_, self.snapshot) if compile_ and self.snapshot else ()
+        if not self.texts:
+            self.empty()
+            return
+        if self.current is None or self.current not in self.texts:
+            self._show(next((text for text in self.texts if text.label == self._wanted), self.texts[0]))
+
+    def _show(self, text: CodeText) -> None:
+        self.current = text
+        self._wanted = text.label
+        store = self.scope.store
+        mapping = None
+        if text.stage.endswith(".code") and self.snapshot is not None:
+            mapping = next(
+                (
+                    a.event
+                    for a in self.snapshot.artifacts
+                    if a.compile_key == self.compile_key and a.name in (MAPPING, OLD_MAPPING)
+                ),
+                None,
+            )
+
+        def job() -> tuple[str, Provenance | None]:
+            code = store.text(text.event)
+            if not text.stage.endswith(".code"):
+                return code, None
+            return code, Provenance(code, store.text(mapping) if mapping is not None else "")
+
+        self.load(job, lambda result: self._loaded(text, *result))
+
+    def _loaded(self, text: CodeText, code: str, provenance: Provenance | None) -> None:
+        self.filled()
+        self.provenance = provenance
+        self.code.show(code, text.language)
+        number = self.texts.index(text) + 1 if text in self.texts else 0
+        cells = [
+            [("text ", "dim"), (f"\u2039{text.label}\u203a", "accent"), (f" ({number}/{len(self.texts)})", "dim")],
+            fact("compile", self.compile_key),
+            fact("lines", f"{self.code.count():,}"),
+            fact("size", size_text(text.size)),
+        ]
+        if provenance is not None and provenance.nodes_of:
+            cells.append(fact("kernels", len(provenance.nodes_of)))
+        self.tell(*cells)
+        if self._pending_node is not None:
+            self._go(self._pending_node)
+
+    def do_stage(self, step: int) -> None:
+        """Choose among the texts; with few of them, go to the next."""
+        if len(self.texts) < 2 or self.current not in self.texts:
+            self.notify("this compile has only one text")
+            return
+        at = self.texts.index(self.current)
+        if len(self.texts) <= 3 or step < 0:
+            self._show(self.texts[(at + step) % len(self.texts)])
+            return
+        rows = [(text.label, size_text(text.size)) for text in self.texts]
+        columns = (Column("text", flex=True, keep=9), Column("size", right=True))
+
+        def done(picked: int | None) -> None:
+            if picked is not None:
+                self._show(self.texts[picked])
+
+        self.app.push_screen(PickScreen(f"Texts of {self.compile_key}", Rows(columns, rows), start=at), done)
+
+    def on_line_view_chosen(self, event: LineView.Chosen) -> None:
+        """From a kernel to its node."""
+        event.stop()
+        if self.provenance is None or self.current is None:
+            self.notify("only Inductor's output leads back to graph nodes")
+            return
+        nodes = self.provenance.nodes_at(self.code.line_number)
+        if not nodes:
+            self.notify("no kernel on this line whose nodes are known")
+            return
+        stage = self.current.stage.replace(".code", ".post_grad")
+
+        def open_node(picked: int | None) -> None:
+            if picked is not None:
+                self.scope.show_node(stage, nodes[picked])
+
+        if len(nodes) == 1:
+            open_node(0)
+            return
+        rows = Rows((Column("node", flex=True),), [(name,) for name in nodes])
+        self.app.push_screen(PickScreen("Nodes of this kernel", rows, f"in the {stage} graph"), open_node)
+
+    def show_node(self, stage: str, node: str) -> None:
+        """Go to the kernel that computes a node."""
+        label = stage.split(".")[0] + ".code"
+        found = next((text for text in self.texts if text.label == label), None)
+        if found is None:
+            self.notify(f"no generated code of {stage.split('.')[0]} was logged")
+            return
+        self._pending_node = node
+        if found == self.current and self.provenance is not None:
+            self._go(node)
+        else:
+            self._show(found)
+
+    def _go(self, node: str) -> None:
+        self._pending_node = None
+        lines = self.provenance.lines_of.get(node) if self.provenance else None
+        if lines:
+            self.code.to_line(lines[-1])
+        else:
+            self.notify(f"no kernel is known to compute {node}")
+
+    def source_line(self) -> tuple[str, int] | None:
+        """The compiled function."""
+        compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
+        return (compile_.file, compile_.line) if compile_ and compile_.file else None
+
+    def data(self) -> Any:
+        """The list of texts."""
+        return [text._asdict() for text in self.texts]

@@ -1,0 +1,572 @@
+"""Graph: the nodes as a table with a gutter of edges, the source in step, stages, modules, comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+
+from fxscope.graph.modules import Place, adopt_originals, places
+from fxscope.graph.records import Graph, Node
+from fxscope.graph.table import shape_text
+from fxscope.recording.records import STAGES, Compile
+
+from ..frames import size_text
+from ..graph_rows import GraphRows, ModuleRows, deepest, diff_rows, inputs_of, title, what
+from ..spans import Span
+from ..store import Snapshot, SourceFile
+from ..widgets.code_view import Mark
+from ..widgets.diff_view import DiffView, fold
+from ..widgets.line_view import LineView
+from ..widgets.virtual_table import Column, Rows, VirtualTable
+from .pick import PickScreen
+from .source_pane import SourcePane
+from .view import View, fact
+
+if TYPE_CHECKING:
+    from fxscope.graph.diff import GraphDiff
+
+WIDE = 96  # cells of the view from which the source pane stands beside the table
+
+
+def graph_stages(compile_: Compile) -> list[tuple[str, int]]:
+    """Stages of a compile that are graphs, in the order of the stack."""
+    found = {(graph.stage, graph.index) for graph in compile_.graphs if not graph.stage.endswith(".code")}
+    order = {stage: number for number, stage in enumerate(STAGES)}
+    return sorted(found, key=lambda item: (order.get(item[0], 99), item))
+
+
+class Prepared(NamedTuple):
+    """A graph with what is worked out about it once."""
+
+    graph: Graph
+    gutter: list[str]
+    numbers: dict[str, Any]
+    known: dict[str, dict[int, str]]  # source lines that the log carries, by file
+    places: dict[str, Place]
+
+
+class GraphView(View):
+    """One graph of the selected compile."""
+
+    NAME = "graph"
+    TERMS = (
+        "Nodes in execution order, edges left. dynamo: captured; joint, forward, backward: AOT; post_grad: Inductor."
+    )
+    EMPTY = "This compile has no graph.\n\nSelect another compile in the tree (t), or wait: graphs appear as they are captured."
+    DEFAULT_CSS = """
+    GraphView #graph-split { height: 1fr; }
+    GraphView #graph-table { width: 3fr; }
+    GraphView #graph-source { width: 2fr; border-left: solid $surface-lighten-2; display: none; }
+    GraphView.-source #graph-source { display: block; }
+    GraphView #graph-diff { display: none; height: 1fr; }
+    GraphView.-diff #graph-diff { display: block; }
+    GraphView.-diff #graph-split { display: none; }
+    """
+    about_compile = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph: Graph | None = None
+        self.stage: tuple[str, int] | None = None
+        self._wanted: str = "dynamo"
+        self._inside: list[str] = []  # subgraphs entered, outermost first
+        self._whole: Graph | None = None
+        self._depth = 0  # 0: no collapsing
+        self._unfolded: set[int] = set()
+        self._gutters: dict[int, list[str]] = {}
+        self._places: dict[str, Place] = {}
+        self._show_source: bool | None = None
+        self._known: dict[str, dict[int, str]] = {}
+        self._shown_key: tuple[object, ...] = ()
+        self._diff_text: list[str] = []
+        self._numbers: dict[str, Any] = {}
+        self._pending_node: str | None = None
+
+    def body(self) -> ComposeResult:
+        """Table and source; the comparison in their place."""
+        with Horizontal(id="graph-split", classes="body"):
+            yield VirtualTable(id="graph-table")
+            yield SourcePane(id="graph-source")
+        yield DiffView(id="graph-diff")
+
+    @property
+    def table(self) -> VirtualTable:
+        """The nodes."""
+        return self.query_one("#graph-table", VirtualTable)
+
+    @property
+    def source_pane(self) -> SourcePane:
+        """The source."""
+        return self.query_one(SourcePane)
+
+    @property
+    def diff(self) -> DiffView:
+        """The comparison."""
+        return self.query_one(DiffView)
+
+    @property
+    def compile(self) -> Compile | None:
+        """The selected compile."""
+        return self.snapshot.compile(self.compile_key) if self.snapshot else None
+
+    # what is shown
+
+    def take(self, snapshot: Snapshot) -> None:
+        """A live compile may have more stages now."""
+        self.snapshot = snapshot
+        compile_ = self.compile
+        if compile_ is not None and compile_.key == self.compile_key:
+            self._show_stage()
+
+    def compile_changed(self) -> None:
+        """Show the same stage of another compile, where it has it."""
+        self._inside = []
+        self.remove_class("-diff")
+        self._show_stage()
+
+    def choose_stage(self, stage: str, index: int) -> None:
+        """Show one stage."""
+        self._wanted = stage
+        self.stage = (stage, index)
+        self._inside = []
+        self._show_stage()
+
+    def _show_stage(self) -> None:
+        compile_ = self.compile
+        stages = graph_stages(compile_) if compile_ else []
+        if compile_ is None or not stages:
+            why = f"\n\nIt ended as {compile_.status}: {compile_.failure or 'no reason was logged'}" if compile_ else ""
+            self.graph = None
+            self._shown_key = ()
+            self.empty(self.EMPTY + why)
+            return
+        if self.stage not in stages:
+            self.stage = next((item for item in stages if item[0] == self._wanted), stages[0])
+        key = (compile_.key, *self.stage)
+        if key == self._shown_key and self.graph is not None:
+            self._tell(compile_)
+            return
+        self._shown_key = key
+        stage, index = self.stage
+        store = self.scope.store
+        size = next((g.size for g in compile_.graphs if (g.stage, g.index) == self.stage), 0)
+        if size > 1_000_000:
+            self.tell([(f"reading {size_text(size)} \u2026", "dim")])
+        dynamo = stage not in ("dynamo", "pre_grad") and ("dynamo", 0) in stages
+
+        def job() -> Prepared:
+            graph = store.graph(compile_, stage, index)
+            if dynamo:  # AOT numbers its inputs: give them the names that the user knows
+                adopt_originals(graph, store.graph(compile_, "dynamo"))
+            return prepare(graph)
+
+        self.load(job, self._show_graph)
+
+    def _show_graph(self, prepared: Prepared) -> None:
+        graph = prepared.graph
+        self._numbers, self._known, self._places = prepared.numbers, prepared.known, prepared.places
+        self._whole = self.graph = graph
+        self._unfolded = set()
+        self._gutters = {id(graph): prepared.gutter}
+        self.filled()
+        self._fill_table()
+        first = next((number for number, node in enumerate(graph.nodes) if node.op.startswith("call")), 0)
+        if first and not self._depth:
+            self.table.select(first, tell=False)
+            self._moved()
+        if self.compile is not None:
+            self._tell(self.compile)
+        if self._pending_node is not None:
+            self.to_node(self._pending_node)
+            self._pending_node = None
+
+    def _fill_table(self) -> None:
+        graph = self.graph
+        if graph is None:
+            return
+        gutter = self._gutters.get(id(graph), [])
+        rows = (
+            ModuleRows(graph, gutter, self._places, self._depth, self._unfolded)
+            if self._depth
+            else GraphRows(graph, gutter)
+        )
+        self.table.show(rows)
+        self._moved()
+
+    def _tell(self, compile_: Compile) -> None:
+        graph, stage = self.graph, self.stage
+        if graph is None or stage is None:
+            return
+        counts: dict[str, int] = {}
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                counts[node.role or "input"] = counts.get(node.role or "input", 0) + 1
+        inputs = ", ".join(f"{number} {role}{'s' if number > 1 else ''}" for role, number in counts.items())
+        stages = graph_stages(compile_)
+        number = f" #{stage[1]}" if stage[1] else ""
+        place = f"({stages.index(stage) + 1}/{len(stages)})" if stage in stages else ""
+        where = "".join(f" \u203a {name}" for name in self._inside)
+        cells: list[list[Span]] = [
+            [("stage ", "dim"), (f"\u2039{stage[0]}{number}\u203a", "accent"), (f" {place}", "dim"), (where, "strong")],
+            fact("compile", f"{compile_.key} {compile_.function}"),
+            fact("nodes", f"{len(graph.nodes):,}"),
+        ]
+        if inputs:
+            cells.append(fact("in", inputs))
+        if self._depth:
+            cells.append([("by module, depth ", "dim"), (str(self._depth), "accent")])
+        if self._numbers.get("flops"):
+            cells.append(fact("FLOPs", _amount(self._numbers["flops"])))
+        if self._numbers.get("bytes"):
+            cells.append(fact("moves", size_text(self._numbers["bytes"])))
+        if graph.problems:
+            cells.insert(1, [(f"\u25b2 {len(graph.problems)} lines not understood", "warn")])
+        self.tell(*cells)
+
+    # cursor
+
+    def node(self) -> Node | None:
+        """The node under the cursor."""
+        rows = self.table.provider
+        at = self.table.selected
+        return rows.node(at) if at is not None and isinstance(rows, GraphRows) else None
+
+    def to_node(self, name: str) -> None:
+        """Put the cursor on a node."""
+        rows = self.table.provider
+        if isinstance(rows, GraphRows):
+            at = rows.find(name)
+            if at is not None and not self.table.select(at):
+                self.table.filter("")
+                self.table.select(at)
+
+    def show_node(self, stage: str, node: str) -> None:
+        """Show a node of a stage, as soon as that is read."""
+        self._pending_node = node
+        self._wanted = stage
+        self.stage = (stage, 0)
+        self._inside = []
+        if self._shown_key == (self.compile_key, stage, 0) and self.graph is not None:
+            self._pending_node = None
+            self.to_node(node)
+        else:
+            self._show_stage()
+
+    def on_line_view_moved(self, event: LineView.Moved) -> None:
+        """Source and marks follow the cursor."""
+        event.stop()
+        if event.view is self.table:
+            self._moved()
+
+    def _moved(self) -> None:
+        node = self.node()
+        rows = self.table.provider
+        if node is None or not isinstance(rows, GraphRows):
+            return
+        rows.inputs, rows.users = frozenset(inputs_of(node)), frozenset(node.users)
+        self.table.redraw()
+        if not self.has_class("-source"):
+            return
+        if node.source is not None:
+            known = self._known.get(node.source.file, {})
+            marks = {node.source.line: Mark("\u25b6", "accent")}
+            self.source_pane.follow(node.source.file, node.source.line, self._read_source, known, marks)
+
+    def _read_source(self, path: str, done: Callable[[SourceFile], None]) -> None:
+        store = self.scope.store
+        self.load(lambda: store.source(path), done, group="source")
+
+    def on_resize(self, event: events.Resize) -> None:
+        """The source pane stands there where there is room."""
+        self._place_source()
+
+    def _place_source(self) -> None:
+        shown = self.size.width >= WIDE if self._show_source is None else self._show_source
+        if shown != self.has_class("-source"):
+            self.set_class(shown, "-source")
+            self.call_after_refresh(self._moved)
+
+    def on_line_view_chosen(self, event: LineView.Chosen) -> None:
+        """Unfold a module, or list inputs and users."""
+        event.stop()
+        if event.view is not self.table:
+            return
+        rows = self.table.provider
+        at = self.table.selected
+        if at is None:
+            return
+        if isinstance(rows, ModuleRows):
+            run = rows.at(at)
+            if run is not None:
+                self._unfolded.add(run.start)
+                self._fill_table()
+                return
+        self._list_neighbours()
+
+    def _list_neighbours(self) -> None:
+        node, graph = self.node(), self.graph
+        if node is None or graph is None:
+            return
+        by_name = graph.by_name()
+        names = [("input", name) for name in inputs_of(node)] + [("user", name) for name in node.users]
+        rows: list[list[Any]] = [
+            [
+                ("\u2190 input", "dim") if kind == "input" else ("\u2192 user", "dim"),
+                name,
+                (what(by_name[name]), "name") if name in by_name else "",
+                (shape_text(by_name[name]), "type") if name in by_name else "",
+            ]
+            for kind, name in names
+        ]
+        for name in node.subgraphs:
+            rows.append(
+                [("\u21b3 subgraph", "dim"), name, (f"{len(graph.subgraphs[name].nodes)} nodes", "dim"), ""]
+                if name in graph.subgraphs
+                else [("\u21b3 subgraph", "dim"), name, "", ""]
+            )
+            names.append(("subgraph", name))
+        if not rows:
+            self.notify(f"{node.name} has neither inputs nor users")
+            return
+        columns = (Column(""), Column("node", keep=9), Column("op", flex=True), Column("value"))
+
+        def done(picked: int | None) -> None:
+            if picked is None:
+                return
+            kind, name = names[picked]
+            if kind == "subgraph":
+                self._enter(name)
+            else:
+                self.to_node(name)
+
+        self.app.push_screen(PickScreen(f"{title(node)} = {what(node)}", Rows(columns, rows), "enter jumps"), done)
+
+    def _enter(self, name: str) -> None:
+        graph = self.graph
+        if graph is None or name not in graph.subgraphs:
+            self.notify(f"the subgraph {name} is not in the log")
+            return
+        self._inside.append(name)
+        self._inner(graph.subgraphs[name])
+
+    def _inner(self, graph: Graph) -> None:
+        from fxscope.graph.gutter import gutter
+
+        self.graph = graph
+        if id(graph) not in self._gutters:
+            self._gutters[id(graph)] = gutter(graph)
+        self._unfolded = set()
+        self._fill_table()
+        if self.compile is not None:
+            self._tell(self.compile)
+
+    def back(self) -> bool:
+        """Leave the comparison or a subgraph."""
+        if self.has_class("-diff"):
+            self.remove_class("-diff")
+            self.table.focus()
+            return True
+        if self._inside and self._whole is not None:
+            self._inside.pop()
+            graph = self._whole
+            for name in self._inside:
+                graph = graph.subgraphs[name]
+            self._inner(graph)
+            return True
+        return False
+
+    # keys
+
+    def do_stage(self, step: int) -> None:
+        """The next stage."""
+        compile_ = self.compile
+        stages = graph_stages(compile_) if compile_ else []
+        if len(stages) < 2 or self.stage not in stages:
+            self.notify("this compile has only one graph")
+            return
+        stage, index = stages[(stages.index(self.stage) + step) % len(stages)]
+        self.choose_stage(stage, index)
+
+    def do_collapse(self) -> None:
+        """Deeper module paths, then single nodes again."""
+        if self.graph is None:
+            return
+        most = deepest(self._places)
+        if not most:
+            self.notify("the log does not say which module these nodes ran in")
+            return
+        node = self.node()
+        self._depth = 0 if self._depth >= most else self._depth + 1
+        self._unfolded = set()
+        self._fill_table()
+        if node is not None:
+            self.to_node(node.name)
+        if self.compile is not None:
+            self._tell(self.compile)
+
+    def do_to_input(self) -> None:
+        """The first input."""
+        node = self.node()
+        names = inputs_of(node) if node else []
+        if names:
+            self.to_node(names[0])
+        else:
+            self.notify("this node has no inputs")
+
+    def do_to_user(self) -> None:
+        """The next user."""
+        node = self.node()
+        if node is not None and node.users:
+            self.to_node(node.users[0])
+        else:
+            self.notify("nothing uses this node")
+
+    def do_kernel(self) -> None:
+        """The generated kernel that computes this node."""
+        node = self.node()
+        if node is None or self.stage is None:
+            return
+        self.scope.show_kernel(self.stage[0], node.name)
+
+    def do_source(self) -> None:
+        """Show or hide the source."""
+        self._show_source = not self.has_class("-source")
+        self._place_source()
+
+    def do_histogram(self) -> None:
+        """Count ops; picking one filters the table."""
+        from fxscope.graph.histogram import histogram
+
+        if self.graph is None:
+            return
+        counted = histogram(self.graph)
+        most = max((number for _, number in counted), default=1)
+        rows = [
+            (target, f"{number:,}", ("\u2588" * max(1, round(20 * number / most)), "info"))
+            for target, number in counted
+        ]
+        columns = (Column("op", keep=9, limit=60), Column("count", right=True, keep=9), Column("", 20))
+
+        def done(picked: int | None) -> None:
+            if picked is not None:
+                self.table.filter(counted[picked][0])
+
+        title = f"{len(self.graph.nodes):,} nodes, {len(counted)} kinds of op"
+        self.app.push_screen(PickScreen(title, Rows(columns, rows), "enter filters the table by an op"), done)
+
+    def do_compare(self) -> None:
+        """Choose the other graph."""
+        snapshot = self.snapshot
+        if snapshot is None or self.graph is None or self.stage is None:
+            return
+        choices = [
+            (compile_, stage, index)
+            for compile_ in snapshot.compiles
+            for stage, index in graph_stages(compile_)
+            if (compile_.key, stage, index) != (self.compile_key, *self.stage)
+        ]
+        own = self.compile
+        choices.sort(key=lambda item: (item[1] != self.stage[0], own is not None and item[0].function != own.function))  # type: ignore[index]
+        rows = [
+            (
+                item[0].key,
+                (item[1] + (f" #{item[2]}" if item[2] else ""), "accent"),
+                item[0].function,
+                str(item[0].nodes or ""),
+            )
+            for item in choices
+        ]
+        columns = (
+            Column("compile", keep=9),
+            Column("stage", keep=9),
+            Column("function", flex=True),
+            Column("nodes", right=True),
+        )
+
+        def done(picked: int | None) -> None:
+            if picked is not None:
+                self._compare(*choices[picked])
+
+        self.app.push_screen(PickScreen("Compare with", Rows(columns, rows)), done)
+
+    def _compare(self, other: Compile, stage: str, index: int) -> None:
+        mine, store, whole = self.graph, self.scope.store, self.stage
+
+        def job() -> tuple[GraphDiff, Graph]:
+            from fxscope.graph.diff import diff_graphs
+
+            assert mine is not None
+            theirs = store.graph(other, stage, index)
+            return diff_graphs(mine, theirs), theirs
+
+        def done(result: tuple[GraphDiff, Graph]) -> None:
+            difference, theirs = result
+            assert mine is not None
+            assert whole is not None
+            changed = frozenset(change.b for change in difference.changed) | frozenset(_rewired(difference))
+            rows = fold(diff_rows(mine, theirs, difference.pairs, changed), 3)
+            titles = (f"{self.compile_key} {whole[0]}", f"{other.key} {stage}")
+            self.add_class("-diff")
+            self.diff.show(rows, titles)
+            self.diff.focus()
+            self.tell(
+                [(f"{titles[0]} \u2194 {titles[1]}", "accent")],
+                [(difference.summary(), "")],
+                [("n next change, esc back", "dim")],
+            )
+
+        self.load(job, done, group="compare")
+
+    # export
+
+    def source_line(self) -> tuple[str, int] | None:
+        """Source of the node, or of the function."""
+        node = self.node()
+        if node is not None and node.source is not None:
+            return node.source.file, node.source.line
+        compile_ = self.compile
+        return (compile_.file, compile_.line) if compile_ and compile_.file else None
+
+    def has_dot(self) -> bool:
+        """Whether there is a graph."""
+        return self.graph is not None
+
+    def dot(self) -> str | None:
+        """The graph for graphviz."""
+        from fxscope.report.dot import to_dot
+
+        return to_dot(self.graph) if self.graph is not None else None
+
+    def data(self) -> Any:
+        """The graph's records."""
+        return self.graph
+
+
+def prepare(graph: Graph) -> Prepared:
+    """What the view needs beside the graph; on a worker, because it takes a second at 50,000 nodes."""
+    from fxscope.graph.cost import graph_cost
+    from fxscope.graph.gutter import gutter
+
+    known: dict[str, dict[int, str]] = {}
+    for node in graph.nodes:
+        if node.source is not None:
+            known.setdefault(node.source.file, {})[node.source.line] = node.source.code
+    cost = graph_cost(graph)
+    return Prepared(graph, gutter(graph), {"flops": cost.flops, "bytes": cost.bytes}, known, places(graph))
+
+
+def _rewired(difference: GraphDiff) -> list[str]:
+    """Names in the second graph of nodes whose inputs come from elsewhere."""
+    return [item if isinstance(item, str) else item.b for item in difference.rewired]
+
+
+def _amount(number: float) -> str:
+    for unit in ("", "k", "M", "G", "T", "P"):
+        if number < 1000 or unit == "P":
+            return f"{number:.0f} {unit}".strip() if not unit else f"{number:.1f} {unit}"
+        number /= 1000
+    raise AssertionError(number)

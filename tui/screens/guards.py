@@ -1,0 +1,280 @@
+"""Guards: the tree of one entry, what each checks and who asked for it, with the ones that failed marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from textual.app import ComposeResult
+
+from fxscope.recording.records import FailedGuard, Guard, Recompile
+
+from ..spans import Cell, Span
+from ..store import Snapshot
+from ..widgets.document import Block, Document
+from ..widgets.line_view import LineView
+from ..widgets.virtual_table import Column, VirtualTable
+from .view import View, fact
+
+
+class GuardRows:
+    """Row provider over a flattened guard tree."""
+
+    columns = (
+        Column("", 2, keep=8),
+        Column("type", keep=7, limit=34),
+        Column("check", flex=True, keep=9),
+        Column("source", keep=4, limit=36),
+        Column("asked by", keep=6, limit=28),
+    )
+
+    def __init__(
+        self, guards: Sequence[tuple[Guard, int]], failed: dict[int, list[tuple[Recompile, FailedGuard]]]
+    ) -> None:
+        self.guards = guards
+        self.failed = failed
+
+    def count(self) -> int:
+        """Number of guards and managers."""
+        return len(self.guards)
+
+    def row(self, index: int) -> Sequence[Cell]:
+        """Cells of a guard."""
+        guard, depth = self.guards[index]
+        failed = self.failed.get(index)
+        mark: Span = ("\u2716", "bad") if failed else ("", "")
+        check: list[Span] = [(guard.expression, "" if guard.type else "dim")]
+        if failed:
+            record, detail = failed[0]
+            values = f" had {detail.expected}, got {detail.actual}" if detail.actual is not None else ""
+            check = [
+                (f"{values.strip()} \u2192 {record.key}" if values else f"failed \u2192 {record.key}", "bad"),
+                ("  ", ""),
+                *check,
+            ]
+            if len(failed) > 1:
+                check.insert(1, (f" (+{len(failed) - 1})", "bad"))
+        label = guard.type or "\u00b7"
+        return (
+            mark,
+            [("\u2502 " * depth, "dim"), (label, "accent" if guard.type else "dim")],
+            check,
+            (guard.source, "name"),
+            (guard.asked.site if guard.asked else "", "dim"),
+        )
+
+    def text(self, index: int) -> str:
+        """Type, check, source and user line, for the filter."""
+        guard, _ = self.guards[index]
+        asked = f"{guard.asked.site} {guard.asked.code}" if guard.asked else ""
+        return f"{guard.type} {guard.expression} {guard.source} {asked} {'failed' if index in self.failed else ''}"
+
+    def key(self, index: int) -> object:
+        """Its number."""
+        return index
+
+
+class GuardsView(View):
+    """The guards of the selected compile."""
+
+    NAME = "guards"
+    TERMS = "An entry runs only if all its guards hold; if no entry's do, the frame is recompiled."
+    EMPTY = "No guards were logged for this compile.\n\nSelect another compile in the tree (t); failed and restarted ones have none."
+    DEFAULT_CSS = """
+    GuardsView #guards-table { height: 1fr; }
+    GuardsView #guards-detail { height: 7; border-top: solid $surface-lighten-2; }
+    """
+    about_compile = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._all: GuardRows | None = None
+        self._only_failed = False
+        self._shown_key: str | None = None
+        self._recompiles = -1
+
+    def body(self) -> ComposeResult:
+        """Table and detail."""
+        yield VirtualTable(id="guards-table").add_class("body")
+        yield Document(id="guards-detail").add_class("body")
+
+    @property
+    def table(self) -> VirtualTable:
+        """The guards."""
+        return self.query_one(VirtualTable)
+
+    def take(self, snapshot: Snapshot) -> None:
+        """A live run may have more recompiles."""
+        self.snapshot = snapshot
+        if len(snapshot.recompiles) != self._recompiles or self._all is None:
+            self._recompiles = len(snapshot.recompiles)
+            self.compile_changed()
+
+    def compile_changed(self) -> None:
+        """Read the guards of another compile."""
+        compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
+        if compile_ is None:
+            self.empty()
+            return
+        store = self.scope.store
+        self.load(lambda: flatten(store.guards(compile_)), self._show)
+
+    def _show(self, guards: list[tuple[Guard, int]]) -> None:
+        if not guards or self.snapshot is None or self.compile_key is None:
+            self._all = None
+            self.empty()
+            return
+        self.filled()
+        self._all = GuardRows(guards, failures(guards, self.snapshot, self.compile_key))
+        self._fill()
+
+    def _fill(self) -> None:
+        rows = self._all
+        if rows is None:
+            return
+        if self._only_failed and not rows.failed:
+            self._only_failed = False
+        self.table.show(rows)
+        self.table.filter("failed" if self._only_failed else self.table.filter_text)
+        checks = sum(1 for guard, _ in rows.guards if guard.type)
+        types = len({guard.type for guard, _ in rows.guards if guard.type})
+        self.tell(
+            fact("entry", self.compile_key),
+            fact("checks", f"{checks:,}"),
+            fact("types", types),
+            fact("failed later", len(rows.failed), "bad" if rows.failed else ""),
+        )
+        self._detail()
+
+    def show_record(self, kind: str, index: int) -> None:
+        """Go to the first guard that failed in a recompile."""
+        self._seek = index
+        self._seek_failed()
+
+    _seek = -1
+
+    def _seek_failed(self) -> None:
+        rows = self._all
+        if rows is None or self._seek < 0 or self.snapshot is None or self._seek >= len(self.snapshot.recompiles):
+            return
+        record = self.snapshot.recompiles[self._seek]
+        for number, found in rows.failed.items():
+            if any(item is record for item, _ in found):
+                self._seek = -1
+                self.table.select(number)
+                self._detail()
+                return
+
+    def do_failed(self) -> None:
+        """Only those that failed, and back."""
+        if self._all is not None and not self._all.failed:
+            self.notify("no guard of this entry failed")
+            return
+        self._only_failed = not self._only_failed
+        self.table.filter("failed" if self._only_failed else "")
+
+    def on_line_view_moved(self, event: LineView.Moved) -> None:
+        """The detail follows."""
+        event.stop()
+        if event.view is self.table:
+            self._detail()
+
+    def _detail(self) -> None:
+        if self._seek >= 0:
+            self._seek_failed()
+        at, rows = self.table.selected, self._all
+        if at is None or rows is None or at >= rows.count():
+            return
+        guard, _ = rows.guards[at]
+        lines: list[Cell] = [
+            [(guard.type or "no check of its own", "accent"), (f"   {guard.source}", "name")],
+            guard.expression,
+        ]
+        if guard.asked is not None:
+            lines.append(
+                [("asked by ", "dim"), (guard.asked.site, "name"), (f"  {guard.asked.code.strip()}", "string")]
+            )
+        for record, failed in rows.failed.get(at, ()):
+            had = f": had {failed.expected}, got {failed.actual}" if failed.actual is not None else ""
+            lines.append([("\u2716 failed", "bad"), (f"{had} \u2192 {record.key} ({record.outcome})", "")])
+        self.query_one(Document).show([Block(lines, None, 2)], keep=False)
+
+    def source_line(self) -> tuple[str, int] | None:
+        """Who asked for the guard."""
+        at, rows = self.table.selected, self._all
+        if at is None or rows is None:
+            return None
+        asked = rows.guards[at][0].asked
+        return (asked.file, asked.line) if asked else None
+
+    def data(self) -> Any:
+        """The guards."""
+        return [guard for guard, depth in self._all.guards if depth == 0] if self._all else None
+
+
+def flatten(roots: Sequence[Guard]) -> list[tuple[Guard, int]]:
+    """A guard tree as rows with their depth."""
+    rows: list[tuple[Guard, int]] = []
+    waiting = [(guard, 0) for guard in reversed(roots)]
+    while waiting:
+        guard, depth = waiting.pop()
+        rows.append((guard, depth))
+        waiting.extend((child, depth + 1) for child in reversed(guard.children))
+    return rows
+
+
+def failures(
+    guards: Sequence[tuple[Guard, int]], snapshot: Snapshot, key: str
+) -> dict[int, list[tuple[Recompile, FailedGuard]]]:
+    """Which guards of an entry failed later: matched by what they check, then by the kind of check."""
+    found: dict[int, list[tuple[Recompile, FailedGuard]]] = {}
+    compile_ = snapshot.compile(key)
+    if compile_ is None:
+        return found
+    by_source: dict[str, list[int]] = {}
+    for number, (guard, _) in enumerate(guards):
+        if guard.type:
+            by_source.setdefault(guard.source, []).append(number)
+    names = {key, compile_.id, key.split("_", 1)[0], compile_.id.split("_", 1)[0]}
+    for record in snapshot.recompiles:
+        if record.rank != compile_.rank:
+            continue
+        for failed in record.failed:
+            if failed.entry not in names:
+                continue
+            at = _match(guards, by_source, failed)
+            if at is not None:
+                found.setdefault(at, []).append((record, failed))
+    return found
+
+
+_KIND_TYPES = {
+    "size": ("TENSOR_MATCH", "SHAPE_ENV", "LAMBDA_GUARD"),
+    "stride": ("TENSOR_MATCH",),
+    "dtype": ("TENSOR_MATCH",),
+    "device": ("TENSOR_MATCH",),
+    "length": ("LENGTH", "SEQUENCE_LENGTH", "DICT_LENGTH"),
+    "type": ("TYPE_MATCH", "TENSOR_MATCH"),
+    "identity": ("ID_MATCH",),
+    "number": ("EQUALS_MATCH", "CONSTANT_MATCH"),
+    "string": ("EQUALS_MATCH", "CONSTANT_MATCH"),
+    "grad_mode": ("GRAD_MODE", "GLOBAL_STATE"),
+    "global_state": ("GLOBAL_STATE",),
+}
+
+
+def _match(guards: Sequence[tuple[Guard, int]], by_source: dict[str, list[int]], failed: FailedGuard) -> int | None:
+    """The guard that a failure is about."""
+    for number, (guard, _) in enumerate(guards):
+        if guard.type and (guard.expression == failed.guard or failed.guard in guard.expression):
+            return number
+    same = by_source.get(failed.source or "\0", [])
+    wanted = _KIND_TYPES.get(failed.kind, ())
+    for number in same:
+        if guards[number][0].type in wanted:
+            return number
+    if same:
+        return same[0]
+    if failed.kind in ("grad_mode", "global_state"):
+        return next((n for n, (guard, _) in enumerate(guards) if guard.type in wanted), None)
+    return None

@@ -1,0 +1,221 @@
+"""Timeline: where compile time went, per compile and phase."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual.app import ComposeResult
+
+from fxscope.recording.records import Compile
+
+from ..frames import glyph, seconds_text
+from ..spans import Cell, Span
+from ..store import Snapshot
+from ..widgets.document import Block, Document
+from ..widgets.line_view import LineView
+from ..widgets.virtual_table import Column, Rows, VirtualTable
+from .view import View, fact
+
+SHADES = {
+    "dynamo": ("\u2588", "info"),
+    "aot": ("\u2593", "warn"),
+    "inductor": ("\u2592", "good"),
+    "backward": ("\u2591", "accent"),
+}
+CELLS = 40
+
+
+class TimelineView(View):
+    """A row per compile with a bar of its phases, placed in time; below, the phases of the one under the cursor."""
+
+    NAME = "timeline"
+    TERMS = "\u2588 dynamo traces, \u2593 aot splits and decomposes, \u2592 inductor makes kernels, \u2591 backward"
+    EMPTY = "No compile has finished yet.\n\nEach compile appears here with the time that its phases took."
+    DEFAULT_CSS = """
+    TimelineView #timeline-table { height: 3fr; }
+    TimelineView #timeline-detail { height: 2fr; border-top: solid $surface-lighten-2; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events: dict[str, list[tuple[int, str, float]]] = {}
+        self._loaded = -1
+
+    def body(self) -> ComposeResult:
+        """Table and detail."""
+        yield VirtualTable(id="timeline-table").add_class("body")
+        yield Document(id="timeline-detail").add_class("body")
+
+    @property
+    def table(self) -> VirtualTable:
+        """The compiles."""
+        return self.query_one(VirtualTable)
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Draw the bars."""
+        self.snapshot = snapshot
+        timed = [compile_ for compile_ in snapshot.compiles if compile_.seconds is not None or compile_.phases]
+        if not timed:
+            self.empty(snapshot.error)
+            return
+        self.filled()
+        recompiled = {record.key for record in snapshot.recompiles}
+        start = min((compile_.started for compile_ in timed if compile_.started), default=0.0)
+        end = max(compile_.started + (compile_.seconds or 0.0) for compile_ in timed)
+        columns = (
+            Column("compile", keep=9),
+            Column("function", keep=6, limit=34),
+            Column("at", right=True, keep=4),
+            Column("seconds", right=True, keep=8),
+            Column("dynamo", right=True, keep=3),
+            Column("aot", right=True, keep=3),
+            Column("inductor", right=True, keep=3),
+            Column("when", CELLS, keep=5),
+        )
+        rows: list[list[Cell]] = []
+        for compile_ in timed:
+            sign, style = glyph(compile_, compile_.key in recompiled)
+            phases = compile_.phases
+            rows.append(
+                [
+                    [(f"{sign} ", style), (compile_.key, "strong")],
+                    compile_.function,
+                    f"+{seconds_text(compile_.started - start)}" if compile_.started else "",
+                    (seconds_text(compile_.seconds), "strong"),
+                    *(seconds_text(phases.get(name)) for name in ("dynamo", "aot", "inductor")),
+                    when(compile_, start, end),
+                ]
+            )
+        self.table.show(Rows(columns, rows, [compile_.key for compile_ in timed]))
+        slowest = max(timed, key=lambda compile_: compile_.seconds or 0.0)
+        self.tell(
+            fact("compile time", f"{snapshot.totals.compile_seconds:.1f} s"),
+            fact("of", seconds_text(max(end - start, 0.0))),
+            fact("slowest", f"{slowest.key} {slowest.function} {seconds_text(slowest.seconds)}"),
+        )
+        if self._loaded != len(snapshot.compiles):
+            self._loaded = len(snapshot.compiles)
+            store = self.scope.store
+            self.load(lambda: nest(store.timeline()), self._take_events, group="events")
+        self._detail()
+
+    def _take_events(self, events: dict[str, list[tuple[int, str, float]]]) -> None:
+        self._events = events
+        self._detail()
+
+    def here(self) -> Compile | None:
+        """The compile under the cursor."""
+        at = self.table.selected
+        return self.snapshot.compile(str(self.table.provider.key(at))) if self.snapshot and at is not None else None
+
+    def compile_changed(self) -> None:
+        """Put the cursor on the selected compile."""
+        rows = self.table.provider
+        for number in range(rows.count()):
+            if rows.key(number) == self.compile_key:
+                self.table.select(number, tell=False)
+                self._detail()
+                return
+
+    def on_line_view_moved(self, event: LineView.Moved) -> None:
+        """The detail follows."""
+        event.stop()
+        if event.view is self.table:
+            self._detail()
+
+    def _detail(self) -> None:
+        compile_ = self.here()
+        if compile_ is None:
+            return
+        lines: list[Cell] = [
+            [(f"{compile_.key} ", "strong"), (compile_.function, ""), (f"  {seconds_text(compile_.seconds)}", "dim")]
+        ]
+        whole = max(compile_.seconds or 0.0, sum(compile_.phases.values()), 1e-9)
+        for name, seconds in sorted(compile_.phases.items(), key=lambda item: -item[1]):
+            shade, style = SHADES.get(name, ("\u2588", "dim"))
+            bar = shade * max(1, round(30 * seconds / whole))
+            lines.append(
+                [(f"  {name:<12}", ""), (f"{seconds_text(seconds):>6} {seconds / whole:>4.0%} ", "dim"), (bar, style)]
+            )
+        if compile_.caches:
+            lines.append(
+                [
+                    ("  caches      ", "dim"),
+                    (", ".join(f"{name} {result}" for name, result in compile_.caches.items()), ""),
+                ]
+            )
+        events = self._events.get(compile_.id.split("#")[0]) or self._events.get(compile_.key.split("#")[0]) or []
+        blocks = [Block(lines)]
+        if events:
+            rows: list[Cell] = ["", [("PHASES AS LOGGED", "accent"), ("   the longest, nested", "dim")]]
+            floor = max((seconds for _, _, seconds in events), default=0.0) / 200
+            for depth, name, seconds in events:
+                if seconds >= floor:
+                    rows.append([("  " + "  " * depth, ""), (name, ""), (f"  {seconds_text(seconds)}", "dim")])
+            blocks.append(Block(rows))
+        self.query_one(Document).show(blocks, keep=False)
+
+    def on_line_view_chosen(self, event: LineView.Chosen) -> None:
+        """Select the compile."""
+        event.stop()
+        compile_ = self.here()
+        if event.view is self.table and compile_ is not None:
+            self.scope.select_compile(compile_.key)
+            self.scope.goto("graph")
+
+    def source_line(self) -> tuple[str, int] | None:
+        """The compiled function."""
+        compile_ = self.here()
+        return (compile_.file, compile_.line) if compile_ and compile_.file else None
+
+    def data(self) -> Any:
+        """Seconds per compile and phase."""
+        if self.snapshot is None:
+            return None
+        return [
+            {"id": c.key, "function": c.function, "started": c.started, "seconds": c.seconds, "phases": c.phases}
+            for c in self.snapshot.compiles
+        ]
+
+
+def when(compile_: Compile, start: float, end: float) -> list[Span]:
+    """A compile's phases as a bar placed between the first start and the last end."""
+    length = max(end - start, 1e-9)
+    scale = CELLS / length
+    begin = min(CELLS - 1, int((compile_.started - start) * scale)) if compile_.started else 0
+    total = compile_.seconds or sum(compile_.phases.values())
+    width = max(1, min(CELLS - begin, round(total * scale)))
+    spans: list[Span] = [("\u00b7" * begin, "dim")]
+    left = width
+    whole = max(sum(compile_.phases.values()), 1e-9)
+    for name, seconds in compile_.phases.items():
+        shade, style = SHADES.get(name, ("\u2588", "dim"))
+        cells = min(left, round(width * seconds / whole))
+        if cells:
+            spans.append((shade * cells, style))
+            left -= cells
+    if left:
+        spans.append(("\u2588" * left, "info"))
+    spans.append(("\u00b7" * (CELLS - begin - width), "dim"))
+    return spans
+
+
+def nest(events: list[dict[str, Any]]) -> dict[str, list[tuple[int, str, float]]]:
+    """Complete trace events as (depth, name, seconds) in order of their start, by compile id."""
+    by_compile: dict[str, list[tuple[float, float, str]]] = {}
+    for event in events:
+        args = event.get("args")
+        key = args.get("compile_id") if isinstance(args, dict) else None
+        if event.get("ph") == "X" and isinstance(key, str) and isinstance(event.get("dur"), (int, float)):
+            by_compile.setdefault(key, []).append((float(event["ts"]), float(event["dur"]), str(event.get("name"))))
+    nested: dict[str, list[tuple[int, str, float]]] = {}
+    for key, found in by_compile.items():
+        found.sort(key=lambda item: (item[0], -item[1]))
+        ends: list[float] = []
+        rows = nested.setdefault(key, [])
+        for ts, dur, name in found:
+            while ends and ts >= ends[-1]:
+                ends.pop()
+            rows.append((len(ends), name, dur / 1e6))
+            ends.append(ts + dur)
+    return nested

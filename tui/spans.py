@@ -1,0 +1,168 @@
+"""Styled text as plain data: a span is a text and the name of a style, so that rows can be tested, copied and exported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from rich.cells import cell_len, set_cell_size
+
+Span = tuple[str, str]
+Spans = Sequence[Span]
+Cell = str | Span | Sequence[Span]
+
+# What a style means; colours are the theme's. Nothing is said by style alone: a glyph or a word goes with it.
+STYLES = (
+    "dim",
+    "strong",
+    "good",
+    "warn",
+    "bad",
+    "info",
+    "accent",
+    "keyword",
+    "string",
+    "number",
+    "comment",
+    "name",
+    "type",
+    "match",
+    "added",
+    "removed",
+)
+
+
+def _control_table() -> dict[int, str]:
+    """Visible stand-ins for characters that would act on a terminal: C0, C1, DEL, and bidirectional or invisible controls."""
+    table = {code: chr(0x2400 + code) for code in range(0x20)}
+    table[0x7F] = "\u2421"
+    table.update(dict.fromkeys(range(0x80, 0xA0), "\u00b7"))
+    invisible = [0x200E, 0x200F, 0xFEFF, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029]
+    table.update(dict.fromkeys(invisible, "\u00b7"))
+    table.update(dict.fromkeys(range(0xD800, 0xE000), "\ufffd"))
+    return table
+
+
+_PIECES = re.compile(r" *[^ ]+| +")
+_CONTROLS = _control_table()
+
+
+def clean(text: str) -> str:
+    r"""The text on one line with tabs expanded and every control character made visible.
+
+    Example:
+        >>> clean("a\x1b[31mb")
+        'a␛[31mb'
+    """
+    if text.isprintable():
+        return text
+    return text.expandtabs(4).translate(_CONTROLS)
+
+
+def spans_of(cell: Cell) -> list[Span]:
+    """A cell as a list of spans, made safe to print."""
+    if isinstance(cell, str):
+        return [(clean(cell), "")]
+    if len(cell) == 2 and isinstance(cell[0], str):
+        return [(clean(cell[0]), str(cell[1]))]
+    spans = cast("Sequence[Span]", cell)
+    return [(clean(text), style) for text, style in spans]
+
+
+def plain(cell: Cell) -> str:
+    """The text of a cell without styles."""
+    if isinstance(cell, str):
+        return clean(cell)
+    return "".join(text for text, _ in spans_of(cell))
+
+
+def fit(spans: Iterable[Span], width: int) -> list[Span]:
+    """Spans cut or padded to exactly ``width`` cells; a cut shows an ellipsis."""
+    fitted: list[Span] = []
+    used = 0
+    for text, style in spans:
+        size = cell_len(text)
+        if used + size > width:
+            fitted.append((set_cell_size(text, max(width - used - 1, 0)) + "\u2026" * (width > 0), style))
+            used = width
+            break
+        fitted.append((text, style))
+        used += size
+    if used < width:
+        fitted.append((" " * (width - used), ""))
+    return fitted
+
+
+def wrap(spans: Iterable[Span], width: int, indent: int = 0) -> list[list[Span]]:
+    """Spans broken at spaces into lines of at most ``width`` cells.
+
+    Args:
+        spans: One paragraph.
+        width: Cells of a line.
+        indent: Cells in front of the second line and those after it.
+    """
+    width = max(width, indent + 8)
+    margin: list[Span] = [(" " * indent, "")] if indent else []
+    lines: list[list[Span]] = []
+    line: list[Span] = []
+    used = 0
+    for word in _words(spans):
+        size = sum(cell_len(text) for text, _ in word)
+        if used + size > width and used > (indent if lines else 0):
+            lines.append(line)
+            line, used = list(margin), indent
+            word = [(word[0][0].lstrip(" "), word[0][1]), *word[1:]]
+        for text, style in word:
+            while used + cell_len(text) > width:  # a word longer than a line
+                head = set_cell_size(text, width - used).rstrip()
+                line.append((head, style))
+                lines.append(line)
+                line, used = list(margin), indent
+                text = text[max(len(head), 1) :]
+            if text:
+                line.append((text, style))
+                used += cell_len(text)
+    lines.append(line)
+    return lines
+
+
+def _words(spans: Iterable[Span]) -> list[list[Span]]:
+    """Spans as words, each with the spaces before it; a word may have several styles."""
+    words: list[list[Span]] = []
+    for text, style in spans:
+        for piece in _PIECES.findall(text):
+            if words and not piece.startswith(" ") and words[-1][-1][0].strip():
+                words[-1].append((piece, style))
+            else:
+                words.append([(piece, style)])
+    return words
+
+
+def span_css(widget: str) -> str:
+    """Style sheet for the span styles of a widget class; colours are the theme's."""
+    colours = {
+        "dim": "color: $text-muted;",
+        "strong": "text-style: bold;",
+        "good": "color: $text-success;",
+        "warn": "color: $text-warning;",
+        "bad": "color: $text-error;",
+        "info": "color: $text-primary;",
+        "accent": "color: $text-accent; text-style: bold;",
+        "keyword": "color: $text-primary; text-style: bold;",
+        "string": "color: $text-success;",
+        "number": "color: $text-warning;",
+        "comment": "color: $text-muted; text-style: italic;",
+        "name": "color: $text-secondary;",
+        "type": "color: $text-accent;",
+        "match": "background: $warning 40%; text-style: underline;",
+        "added": "color: $text-success; background: $success 15%;",
+        "removed": "color: $text-error; background: $error 15%;",
+        "head": "color: $text-muted; text-style: bold; background: $surface;",
+        "cursor": "background: $surface-lighten-1;",
+        "focused": "background: $primary 35%;",
+    }
+    return "\n".join(f"{widget} .line--{name} {{ {rule} }}" for name, rule in colours.items())
+
+
+COMPONENTS = {f"line--{style}" for style in (*STYLES, "head", "cursor", "focused")}

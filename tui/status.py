@@ -1,0 +1,84 @@
+"""The top line: what runs, how it is, and the counts that matter."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from .program import Program
+from .spans import Span
+from .store import Snapshot
+from .widgets.bar import Item
+
+
+def elapsed_text(seconds: float) -> str:
+    """``mm:ss`` or ``h:mm:ss``."""
+    minutes, rest = divmod(int(max(seconds, 0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"
+
+
+def program_name(snapshot: Snapshot | None) -> str:
+    """The script and its arguments, short."""
+    if snapshot is None:
+        return ""
+    argv = snapshot.session.argv
+    if not argv:
+        return os.path.basename(snapshot.session.path.rstrip("/")) or snapshot.session.path
+    words = list(argv)
+    if os.path.basename(words[0]).startswith("python") and len(words) > 1:
+        words = words[1:]
+    words[0] = os.path.basename(words[0])
+    return shlex.join(words)
+
+
+def state_spans(snapshot: Snapshot | None, program: Program | None, seconds: float) -> list[Span]:
+    """State and time, with a sign that does not need colour."""
+    if program is not None:
+        if program.running:
+            return [("\u25cf live ", "good"), (elapsed_text(seconds), "")]
+        code = program.code
+        return [("\u2714 ended", "good")] if code == 0 else [(f"\u2716 exit {code}", "bad")]
+    if snapshot is None:
+        return [("\u2026 reading", "dim")]
+    session = snapshot.session
+    length = session.ended - session.started if session.started else 0.0
+    time = [(f" {elapsed_text(length)}", "dim")] if length > 0 else []
+    if session.state == "live":
+        return [("\u25cf live", "good"), *time]
+    if session.exit_code is None:
+        return [("\u25cb read", "dim"), *time]
+    return [("\u2714 ended", "good") if session.exit_code == 0 else (f"\u2716 exit {session.exit_code}", "bad"), *time]
+
+
+def status_items(
+    snapshot: Snapshot | None, program: Program | None, seconds: float, rank: int | None, paused: bool
+) -> list[Item | None]:
+    """Items of the top line."""
+    items: list[Item | None] = [
+        Item([("fxscope", "accent")], keep=3),
+        Item([(program_name(snapshot)[:48], "strong")], keep=4),
+        None,
+        Item(state_spans(snapshot, program, seconds), keep=9),
+    ]
+    if paused:
+        items.append(Item([("\u2016 paused", "warn")], "app.pause", keep=9))
+    if snapshot is None:
+        return items
+    totals = snapshot.totals
+
+    def count(label: str, value: str, bad: str, view: str, keep: int) -> None:
+        items.append(Item([(f"{label} ", "dim"), (value, bad)], f"app.view('{view}')", keep))
+
+    count("graphs", str(totals.graphs), "", "graph", 8)
+    sites = f"@{totals.break_sites}" if totals.graph_breaks else ""
+    count("breaks", f"{totals.graph_breaks}{sites}", "warn" if totals.graph_breaks else "", "breaks", 8)
+    count("recompiles", str(totals.recompiles), "warn" if totals.recompiles else "", "recompiles", 8)
+    if totals.limit_hits:
+        count("limit", str(totals.limit_hits), "bad", "recompiles", 8)
+    count("fail", str(totals.failures), "bad" if totals.failures else "", "overview", 6)
+    ranks = snapshot.session.ranks
+    if len(ranks) > 1:
+        shown = "all" if rank is None else str(rank)
+        items.append(Item([("rank ", "dim"), (f"{shown}/{len(ranks)}", "")], "app.rank", 7))
+    return items

@@ -1,0 +1,129 @@
+"""Prose and small facts in blocks, wrapped to the width, with a cursor that knows which block it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from textual import events
+
+from ..spans import Cell, Span, Spans, spans_of, wrap
+from .line_view import LineView
+
+
+class Block(NamedTuple):
+    """Some lines that belong together.
+
+    Attributes:
+        lines: Paragraphs; each is wrapped on its own.
+        key: What the block is about; None for headings and filling.
+        indent: Cells in front of continued lines.
+    """
+
+    lines: Sequence[Cell]
+    key: object = None
+    indent: int = 4
+
+
+def heading(text: str, note: str = "") -> Block:
+    """A heading with what it means."""
+    return Block(["", [(text, "accent"), (f"   {note}", "dim")]])
+
+
+class Document(LineView):
+    """Wrapped blocks. Enter chooses the block under the cursor."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.blocks: Sequence[Block] = ()
+        self._wrapped: list[tuple[list[Span], int]] = []
+        self._wrapped_width = -1
+
+    def show(self, blocks: Sequence[Block], *, keep: bool = True) -> None:
+        """Show blocks; with ``keep`` the cursor stays on the block with the same key."""
+        key = self.key if keep else None
+        inside = self.cursor
+        self.blocks = blocks
+        self._wrapped_width = -1
+        self._wrap()
+        if not keep:
+            self.cursor = 0
+            self.scroll_to(0, 0, animate=False, immediate=True)
+        elif key is not None and self.key != key:
+            for line, (_, block) in enumerate(self._wrapped):
+                if blocks[block].key == key:
+                    inside = line
+                    break
+            self.cursor = inside
+        self.changed()
+
+    def _wrap(self) -> None:
+        width = self.size.width - 1
+        if width == self._wrapped_width or width <= 0:
+            return
+        self._wrapped_width = width
+        self._wrapped = [
+            (line, number)
+            for number, block in enumerate(self.blocks)
+            for paragraph in block.lines
+            for line in wrap(spans_of(paragraph), width - 1, block.indent)
+        ]
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Wrap anew."""
+        key = self.key
+        self._wrap()
+        if key is not None and self.key != key:
+            self.to_key(key)
+        self.changed()
+
+    def count(self) -> int:
+        """Number of wrapped lines."""
+        return len(self._wrapped)
+
+    def spans(self, index: int) -> Spans:
+        """One wrapped line; the block under the cursor has a bar in front."""
+        line, block = self._wrapped[index]
+        here = self._wrapped[self.cursor][1] if self.cursor < len(self._wrapped) else -1
+        marker = "\u258c" if block == here and self.blocks[block].key is not None else " "
+        return [(marker, "accent"), *line]
+
+    @property
+    def key(self) -> object:
+        """What the block under the cursor is about."""
+        if self.cursor >= len(self._wrapped):
+            return None
+        number = self._wrapped[self.cursor][1]
+        return self.blocks[number].key if number < len(self.blocks) else None
+
+    def to_key(self, key: object) -> None:
+        """Put the cursor on a block."""
+        for line, (_, block) in enumerate(self._wrapped):
+            if self.blocks[block].key == key:
+                self.move_to(line, centre=True, tell=False)
+                return
+
+    def next_key(self, step: int) -> None:
+        """Go to the next block that is about something."""
+        here = self._wrapped[self.cursor][1] if self._wrapped else -1
+        order = range(self.cursor + 1, len(self._wrapped)) if step > 0 else range(self.cursor - 1, -1, -1)
+        for line in order:
+            block = self._wrapped[line][1]
+            if block != here and self.blocks[block].key is not None:
+                first = line
+                while first and self._wrapped[first - 1][1] == block:
+                    first -= 1
+                self.move_to(first)
+                return
+
+    def move_to(self, index: int, *, centre: bool = False, tell: bool = True) -> None:
+        """Move, and redraw the bar of the block."""
+        before = self.key
+        super().move_to(index, centre=centre, tell=tell)
+        if self.key != before:
+            self._strips.clear()
+            self.refresh()
+
+    def page_text(self) -> str:
+        """Everything, as exported."""
+        return "\n".join("".join(text for text, _ in spans_of(line)) for block in self.blocks for line in block.lines)

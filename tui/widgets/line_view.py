@@ -1,0 +1,303 @@
+"""The base of every list, table and text pane: lines on demand, one cursor, the same keys everywhere.
+
+Only the visible lines are ever built. A subclass says how many lines there are and what one line looks like; this class
+owns the cursor, the scrolling, the cache of rendered lines and the marked search matches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual import events
+from textual.cache import LRUCache
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+
+from ..keymap import bindings
+from ..spans import COMPONENTS, Span, Spans, fit, span_css
+
+
+class LineView(ScrollView, can_focus=True, inherit_bindings=False):
+    """Lines with a cursor. Subclasses override ``count``, ``spans`` and, where there is one, ``header``."""
+
+    ALLOW_SELECT = True
+    BINDINGS = bindings("lines")
+    COMPONENT_CLASSES = COMPONENTS
+    DEFAULT_CSS = (
+        "LineView { background: $background; color: $foreground; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; }\n"
+        + span_css("LineView")
+    )
+
+    header_rows = 0
+
+    class Moved(Message):
+        """The cursor rests on another line."""
+
+        def __init__(self, view: LineView, index: int) -> None:
+            self.view = view
+            self.index = index
+            super().__init__()
+
+        @property
+        def control(self) -> LineView:
+            """The view whose cursor moved."""
+            return self.view
+
+    class Chosen(Message):
+        """Enter or a double click on a line."""
+
+        def __init__(self, view: LineView, index: int) -> None:
+            self.view = view
+            self.index = index
+            super().__init__()
+
+        @property
+        def control(self) -> LineView:
+            """The view in which a line was chosen."""
+            return self.view
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.cursor = 0
+        self.needle = ""  # matches of this text are marked
+        self.auto_tail = False  # keep the last line in sight until the user moves
+        self._strips: LRUCache[tuple[Any, ...], Strip] = LRUCache(2048)
+
+    # what a subclass says
+
+    def count(self) -> int:
+        """Number of lines now."""
+        raise NotImplementedError
+
+    def spans(self, index: int) -> Spans:
+        """One line, unpadded."""
+        raise NotImplementedError
+
+    def header(self) -> Spans:
+        """The line that stays on top, where ``header_rows`` is 1."""
+        return ()
+
+    def line_text(self, index: int) -> str:
+        """One line as text, as copied and exported."""
+        return "".join(text for text, _ in self.spans(index)).rstrip()
+
+    def content_width(self) -> int:
+        """Cells of the widest line; 0 where lines are cut at the edge instead of scrolled."""
+        return 0
+
+    # drawing
+
+    def changed(self) -> None:
+        """The lines are different now: forget what was drawn, keep the cursor inside."""
+        self._strips.clear()
+        count = self.count()
+        at_end = self.auto_tail
+        self.virtual_size = Size(max(self.content_width(), 1), count + self.header_rows)
+        self.cursor = max(0, min(self.cursor, count - 1))
+        if at_end and count:
+            self.cursor = count - 1
+            self.reveal(self.cursor)
+        self.refresh()
+
+    def redraw(self) -> None:
+        """Draw the same lines anew because their marks changed."""
+        self._strips.clear()
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """One line of the viewport (Textual's line API)."""
+        width = self.size.width
+        if width <= 0:
+            return Strip.blank(0)
+        base = self.rich_style
+        if y < self.header_rows:
+            head = self.get_component_rich_style("line--head", partial=True)
+            segments = [Segment(text, base + head) for text, _ in fit(self.header(), width)]
+            return Strip(segments, width)
+        scroll_x, scroll_y = self.scroll_offset
+        index = scroll_y + y - self.header_rows
+        if index >= self.count():
+            return Strip.blank(width, base)
+        strip = self._strip(index, width).crop_extend(scroll_x, scroll_x + width, base)
+        return strip.apply_offsets(scroll_x, index)
+
+    def _strip(self, index: int, width: int) -> Strip:
+        """The whole line, from the cache where it is there."""
+        on_cursor = index == self.cursor
+        focused = on_cursor and self.has_focus
+        selection = self.text_selection
+        key = (index, width, on_cursor, focused, self.needle)
+        strip = self._strips.get(key) if selection is None else None
+        if strip is not None:
+            return strip
+        spans = list(self.spans(index))
+        if self.needle:
+            spans = mark_matches(spans, self.needle)
+        if selection is not None and (chosen := selection.get_span(index)) is not None:
+            spans = restyle(spans, chosen[0], chosen[1], "match")
+        base = self.rich_style
+        if on_cursor:
+            base += self.get_component_rich_style("line--focused" if focused else "line--cursor", partial=True)
+        segments = []
+        for text, style in spans:
+            if style:
+                segments.append(Segment(text, base + self.get_component_rich_style(f"line--{style}", partial=True)))
+            else:
+                segments.append(Segment(text, base))
+        length = sum(cell_len(text) for text, _ in spans)
+        strip = Strip(segments, length)
+        target = max(width, self.virtual_size.width)
+        if length < target:
+            strip = strip.extend_cell_length(target, base)
+        if selection is None:
+            self._strips[key] = strip
+        return strip
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """Text under a mouse selection."""
+        return selection.extract("\n".join(self.line_text(i) for i in range(self.count()))), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Draw the selection."""
+        self._strips.clear()
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        """A theme changed: colours in the cache are stale."""
+        self._strips.clear()
+        super().notify_style_update()
+
+    # moving
+
+    @property
+    def page(self) -> int:
+        """Lines that are visible at once."""
+        return max(1, self.size.height - self.header_rows)
+
+    def move_to(self, index: int, *, centre: bool = False, tell: bool = True) -> None:
+        """Put the cursor on a line and show it."""
+        count = self.count()
+        if not count:
+            return
+        index = max(0, min(index, count - 1))
+        moved = index != self.cursor
+        self.cursor = index
+        self.reveal(index, centre=centre)
+        if moved:
+            self.refresh()
+            if tell:
+                self.post_message(self.Moved(self, index))
+
+    def reveal(self, index: int, *, centre: bool = False) -> None:
+        """Scroll so that a line is visible; with ``centre`` to the middle where it was not."""
+        if not self.size.height:
+            self.call_after_refresh(self.reveal, index, centre=centre)
+            return
+        top, page = self.scroll_offset.y, self.page
+        if top <= index < top + page:
+            return
+        nearest = index if index < top else index - page + 1
+        target = index - page // 2 if centre else nearest
+        self.scroll_to(y=max(0, target), animate=False, immediate=True)
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor by lines."""
+        self.auto_tail = False
+        self.move_to(self.cursor + by)
+
+    def action_page(self, by: float) -> None:
+        """Move the cursor by pages."""
+        self.action_move(int(by * self.page) or (1 if by > 0 else -1))
+
+    def action_top(self) -> None:
+        """Move to the first line."""
+        self.auto_tail = False
+        self.move_to(0)
+
+    def action_bottom(self) -> None:
+        """Move to the last line; a live list then follows its tail."""
+        self.move_to(self.count() - 1)
+        self.auto_tail = self.follows_tail
+
+    follows_tail = False  # whether G makes this view follow new lines
+
+    def action_sideways(self, by: int) -> None:
+        """Scroll to the side."""
+        self.scroll_to(x=max(0, self.scroll_offset.x + by), animate=False, immediate=True)
+
+    def action_choose(self) -> None:
+        """Enter on the cursor's line."""
+        if self.count():
+            self.post_message(self.Chosen(self, self.cursor))
+
+    def line_at(self, y: int) -> int | None:
+        """The line under a row of the viewport."""
+        index = self.scroll_offset.y + y - self.header_rows
+        return index if y >= self.header_rows and 0 <= index < self.count() else None
+
+    def on_click(self, event: events.Click) -> None:
+        """Put the cursor where the mouse clicks; a double click chooses."""
+        index = self.line_at(event.get_content_offset_capture(self).y)
+        if index is None:
+            return
+        self.auto_tail = False
+        self.move_to(index)
+        if event.chain == 2:
+            self.action_choose()
+
+    def on_mouse_scroll_up(self) -> None:
+        """Whoever scrolls back wants to read, not to follow."""
+        self.auto_tail = False
+
+    def on_focus(self) -> None:
+        """The cursor looks different with the focus."""
+        self.refresh()
+
+    def on_blur(self) -> None:
+        """The cursor looks different without the focus."""
+        self.refresh()
+
+    # searching
+
+    def find(self, needle: str, start: int, step: int) -> int | None:
+        """The next line that contains ``needle`` (case is ignored unless it has capitals), going round once."""
+        count = self.count()
+        folded = needle == needle.lower()
+        for offset in range(count):
+            index = (start + step * offset) % count
+            text = self.line_text(index)
+            if needle in (text.lower() if folded else text):
+                return index
+        return None
+
+
+def mark_matches(spans: list[Span], needle: str) -> list[Span]:
+    """The spans with every occurrence of ``needle`` in the style ``match``."""
+    whole = "".join(text for text, _ in spans)
+    if needle == needle.lower():
+        lowered = whole.lower()
+        whole = lowered if len(lowered) == len(whole) else whole
+    start = whole.find(needle)
+    while start >= 0:
+        spans = restyle(spans, start, start + len(needle), "match")
+        start = whole.find(needle, start + len(needle))
+    return spans
+
+
+def restyle(spans: list[Span], start: int, end: int, style: str) -> list[Span]:
+    """The spans with characters ``start`` to ``end`` (-1: to the end) in another style."""
+    done: list[Span] = []
+    at = 0
+    for text, old in spans:
+        stop = at + len(text)
+        low = min(max(start, at), stop) - at
+        high = len(text) if end < 0 else min(max(end, at), stop) - at
+        pieces = ((text[:low], old), (text[low:high], style), (text[max(low, high) :], old))
+        done.extend(piece for piece in pieces if piece[0])
+        at = stop
+    return done

@@ -1,0 +1,333 @@
+"""A table of any length: rows come from a provider, only the visible ones are made, filtering runs on a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from rich.cells import cell_len
+from textual.message import Message
+from textual.worker import get_current_worker
+
+from ..spans import Cell, Span, Spans, fit, plain, spans_of
+from .line_view import LineView
+
+
+class Column(NamedTuple):
+    """One column.
+
+    Attributes:
+        title: Heading.
+        width: Cells; 0 measures a sample of the rows.
+        flex: Takes what is left, and gives way first.
+        right: Aligned to the right.
+        keep: When the table is too narrow the columns with the lowest ``keep`` go first; 9 always stays.
+        limit: Largest measured width.
+    """
+
+    title: str
+    width: int = 0
+    flex: bool = False
+    right: bool = False
+    keep: int = 5
+    limit: int = 40
+
+
+class RowProvider(Protocol):
+    """Where rows come from. Called for visible rows only, so it may do work, but not read from disk."""
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns."""
+        ...
+
+    def count(self) -> int:
+        """Number of rows, unfiltered."""
+        ...
+
+    def row(self, index: int) -> Sequence[Cell]:
+        """The cells of one row, one per column."""
+        ...
+
+    def text(self, index: int) -> str:
+        """What a filter looks at; the whole row in words."""
+        ...
+
+    def key(self, index: int) -> object:
+        """What the row is, so that the cursor stays on it when rows come and go."""
+        ...
+
+
+class Rows:
+    """A provider over rows that are already there."""
+
+    def __init__(
+        self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], keys: Sequence[object] | None = None
+    ) -> None:
+        self.columns = columns
+        self.rows = rows
+        self.keys = keys
+
+    def count(self) -> int:
+        """Number of rows."""
+        return len(self.rows)
+
+    def row(self, index: int) -> Sequence[Cell]:
+        """Cells of one row."""
+        return self.rows[index]
+
+    def text(self, index: int) -> str:
+        """All cells, for the filter."""
+        return " ".join(plain(cell) for cell in self.rows[index])
+
+    def key(self, index: int) -> object:
+        """The given key, else the row's number."""
+        return self.keys[index] if self.keys is not None else index
+
+
+class Filter(NamedTuple):
+    """A parsed filter: words that must all occur; ``!`` in front inverts; capitals make it exact."""
+
+    words: tuple[str, ...]
+    inverse: bool
+    exact: bool
+
+    @classmethod
+    def parse(cls, query: str) -> Filter:
+        """Read what the user typed."""
+        inverse = query.startswith("!")
+        body = query[1:] if inverse else query
+        return cls(tuple(body.split()), inverse, body != body.lower())
+
+    def matches(self, text: str) -> bool:
+        """Whether a text passes."""
+        if not self.words:
+            return True
+        if not self.exact:
+            text = text.lower()
+        return all(word in text for word in self.words) != self.inverse
+
+
+def allot(columns: Sequence[Column], natural: Sequence[int], room: int) -> list[int]:
+    """Cells of each column in ``room``: the least important ones go first, what is left goes to the most important."""
+    floors = []
+    for column, size in zip(columns, natural, strict=True):
+        least = size if column.width else max(min(size, len(column.title)), min(size, 10), size // 3)
+        floors.append(max(least, min(size, 16)) if column.flex else least)
+    shown = [number for number, size in enumerate(natural) if size]
+    while len(shown) > 1 and sum(floors[number] for number in shown) + 2 * (len(shown) - 1) > room:
+        shown.remove(min(shown, key=lambda number: (columns[number].keep, -number)))
+    widths = [floors[number] if number in shown else 0 for number in range(len(columns))]
+    spare = room - sum(widths) - 2 * (len(shown) - 1)
+    for number in sorted(shown, key=lambda number: (-columns[number].keep, number)):
+        more = max(0, min(spare, natural[number] - widths[number]))
+        widths[number] += more
+        spare -= more
+    flexible = [number for number in shown if columns[number].flex]
+    if spare > 0 and flexible:
+        widths[flexible[-1]] += spare
+    if len(shown) == 1:
+        widths[shown[0]] = min(widths[shown[0]], room) if not flexible else room
+    return widths
+
+
+class VirtualTable(LineView):
+    """Rows of a provider, with a heading, a filter and a cursor that stays on its row."""
+
+    header_rows = 1
+    ON_WORKER = 2_000  # rows from which a filter leaves the UI thread
+    EMPTY: Sequence[Column] = ()
+
+    class Filtered(Message):
+        """A filter has been applied: how many rows remain of how many."""
+
+        def __init__(self, table: VirtualTable, shown: int, total: int) -> None:
+            self.table = table
+            self.shown = shown
+            self.total = total
+            super().__init__()
+
+    def __init__(self, provider: RowProvider | None = None, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.provider: RowProvider = provider if provider is not None else Rows((), ())
+        self.filter_text = ""
+        self._shown: Sequence[int] | None = None  # None: all of them
+        self._texts: list[str] | None = None
+        self._widths: tuple[int, list[int]] = (-1, [])
+
+    # rows
+
+    def count(self) -> int:
+        """Rows that pass the filter."""
+        return self.provider.count() if self._shown is None else len(self._shown)
+
+    def real(self, index: int) -> int:
+        """The provider's number of a shown row."""
+        return index if self._shown is None else self._shown[index]
+
+    def shown_index(self, real: int) -> int | None:
+        """Where a row of the provider is shown, None where the filter hides it."""
+        if self._shown is None:
+            return real if real < self.provider.count() else None
+        from bisect import bisect_left
+
+        at = bisect_left(self._shown, real)
+        return at if at < len(self._shown) and self._shown[at] == real else None
+
+    @property
+    def selected(self) -> int | None:
+        """The provider's number of the row under the cursor."""
+        return self.real(self.cursor) if self.count() else None
+
+    def select(self, real: int, *, centre: bool = True, tell: bool = True) -> bool:
+        """Put the cursor on a row of the provider; False where the filter hides it."""
+        index = self.shown_index(real)
+        if index is None:
+            return False
+        self.move_to(index, centre=centre, tell=tell)
+        return True
+
+    def show(self, provider: RowProvider) -> None:
+        """Show other rows, or the same ones after they changed; the cursor stays on its row where it can."""
+        key = None
+        old = self.selected
+        if old is not None and old < self.provider.count():
+            key = self.provider.key(old)
+        self.provider = provider
+        self._texts = None
+        self._widths = (-1, [])
+        if self.filter_text:
+            self.filter(self.filter_text, keep=key)
+            return
+        self._shown = None
+        self._settle(key)
+
+    def _settle(self, key: object) -> None:
+        """Find the row that the cursor was on."""
+        if key is not None and not self.auto_tail:
+            count = self.count()
+            near = range(self.cursor, min(self.cursor + 1, count))
+            for index in (*near, *range(count)):
+                if self.provider.key(self.real(index)) == key:
+                    self.cursor = index
+                    break
+        self.changed()
+        if self.count():
+            self.reveal(self.cursor)
+
+    # filter
+
+    def filter(self, query: str, keep: object = None) -> None:
+        """Show only matching rows; long tables are filtered on a worker."""
+        if keep is None and self.selected is not None:
+            keep = self.provider.key(self.selected)
+        self.filter_text = query
+        wanted = Filter.parse(query)
+        self.needle = wanted.words[0] if len(wanted.words) == 1 and not wanted.inverse else ""
+        provider = self.provider
+        if not wanted.words:
+            self._apply(None, keep)
+        elif provider.count() <= self.ON_WORKER:
+            self._apply(self._matching(wanted, provider, lambda: False), keep)
+        else:
+            self.run_worker(
+                lambda: self._filter_far(wanted, provider, query, keep), thread=True, exclusive=True, group="filter"
+            )
+
+    def _matching(self, wanted: Filter, provider: RowProvider, cancelled: Callable[[], bool]) -> list[int]:
+        """Numbers of the rows that pass. Texts are made once and kept."""
+        texts = self._texts
+        if texts is None or len(texts) != provider.count():
+            texts = []
+            for index in range(provider.count()):
+                if index % 2048 == 0 and cancelled():
+                    return []
+                texts.append(provider.text(index))
+            self._texts = texts
+        if not wanted.exact:
+            words = wanted.words
+            if len(words) == 1 and not wanted.inverse:
+                word = words[0]
+                return [index for index, text in enumerate(texts) if word in text.lower()]
+        return [index for index, text in enumerate(texts) if wanted.matches(text)]
+
+    def _filter_far(self, wanted: Filter, provider: RowProvider, query: str, keep: object) -> None:
+        """The worker's part of a filter."""
+        worker = get_current_worker()
+        found = self._matching(wanted, provider, lambda: worker.is_cancelled)
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._apply_far, found, provider, query, keep)
+
+    def _apply_far(self, found: list[int], provider: RowProvider, query: str, keep: object) -> None:
+        """Take the worker's answer unless it is stale."""
+        if provider is self.provider and query == self.filter_text:
+            self._apply(found, keep)
+
+    def _apply(self, found: Sequence[int] | None, keep: object) -> None:
+        self._shown = found
+        self._settle(keep)
+        self.post_message(self.Filtered(self, self.count(), self.provider.count()))
+
+    # drawing
+
+    def widths(self, width: int) -> list[int]:
+        """Cells of each column in a table of ``width``; 0 hides one."""
+        if self._widths[0] == width:
+            return self._widths[1]
+        columns = self.provider.columns
+        count = self.count()
+        step = max(1, count // 200)
+        natural = []
+        sample = [self.provider.row(self.real(index)) for index in range(0, count, step)] if count else []
+        for number, column in enumerate(columns):
+            size = column.width
+            if not size:
+                size = max([cell_len(column.title), *(cell_len(plain(row[number])) for row in sample)])
+                size = min(size, column.limit)
+            natural.append(size)
+        natural = allot(columns, natural, width - 2)
+        self._widths = (width, natural)
+        return natural
+
+    def _line(self, cells: Sequence[Cell], marker: str) -> list[Span]:
+        """One line of padded cells."""
+        line: list[Span] = [(marker, "accent" if marker.strip() else "")]
+        columns = self.provider.columns
+        first = True
+        for number, width in enumerate(self.widths(self.size.width)):
+            if not width:
+                continue
+            if not first:
+                line.append(("  ", ""))
+            first = False
+            spans = spans_of(cells[number])
+            if columns[number].right:
+                length = sum(cell_len(text) for text, _ in spans)
+                if length < width:
+                    spans.insert(0, (" " * (width - length), ""))
+            line.extend(fit(spans, width))
+        return line
+
+    def header(self) -> Spans:
+        """The headings."""
+        return self._line([column.title for column in self.provider.columns], "  ")
+
+    def spans(self, index: int) -> Spans:
+        """One row."""
+        marker = "\u258c " if index == self.cursor else "  "
+        return self._line(self.provider.row(self.real(index)), marker)
+
+    def line_text(self, index: int) -> str:
+        """One row in full, tab-separated, as copied."""
+        return "\t".join(plain(cell).strip() for cell in self.provider.row(self.real(index)))
+
+    def table_text(self) -> str:
+        """All rows that pass the filter with aligned columns, as exported; nothing is cut."""
+        columns = self.provider.columns
+        lines = [[column.title for column in columns]]
+        lines += [[plain(cell) for cell in self.provider.row(self.real(index))] for index in range(self.count())]
+        sizes = [max(cell_len(line[number]) for line in lines) for number in range(len(columns))]
+        return "\n".join(
+            "  ".join(text + " " * (size - cell_len(text)) for text, size in zip(line, sizes, strict=True)).rstrip()
+            for line in lines
+        )
