@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Session,
         ShapeEvent,
     )
+    from fxscope.source import SourceLine
     from fxscope.trace.index import Event
 
 
@@ -208,6 +209,10 @@ class Recording:
             return self._builder.logs[log].event(number)
         except BadEnvelope as error:
             raise UsageError(f"event {event} of {self._name} is broken: {error}") from error
+
+    def stack(self, event: int, frames: Any) -> tuple[SourceLine, ...]:
+        """Frames of an event's JSON (``stack``, ``user_stack``) as lines, with the file names that its process interned."""
+        return self._process(event).stack(frames)
 
     def events(self) -> Iterator[tuple[int, str]]:
         """Number and name of every event, log by log."""
