@@ -69,7 +69,18 @@ def has_effect(node: Node) -> bool:
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if "dropout" in name or "assert" in name or name in _DRAWS:
         return True
-    return not node.users and node.op == "call_function" and not written(node)
+    return not node.users and not _is_pure(node, name)
+
+
+def _is_pure(node: Node, name: str) -> bool:
+    """Whether a torch-level call that nobody uses may go: it makes a value, or is a plain function of tensors."""
+    if node.meta.get("val", node.meta.get("example_value")) is not None:
+        return True
+    if node.op == "call_method":
+        return name not in ("backward", "register_hook", "retain_grad", "set_", "requires_grad_")
+    module = getattr(node.target, "__module__", None) or ""
+    known = module.startswith(("torch.nn.functional", "_operator", "math")) or module in ("torch", "torch._C._nn", "")
+    return known and not name.startswith(("_", "set_", "print"))
 
 
 _DRAWS = frozenset(
@@ -82,6 +93,24 @@ def _may_draw(module: Any) -> bool:
     return any(
         "Dropout" in type(child).__name__ or getattr(child, "track_running_stats", False) for child in module.modules()
     )
+
+
+def is_dead(node: Node) -> bool:
+    """Whether removing a node changes nothing.
+
+    ``Graph.eliminate_dead_code`` is no help on torch-level graphs: it takes ``x.add_(1)`` for dead when nobody uses its result.
+    """
+    return is_compute(node) and not node.users and not written(node) and not has_effect(node)
+
+
+def erase_dead(graph: Graph) -> list[Node]:
+    """Remove dead nodes, unused attributes included; returns what went, in program order."""
+    gone = []
+    for node in reversed(list(graph.nodes)):
+        if is_dead(node) or (node.op == "get_attr" and not node.users):
+            graph.erase_node(node)
+            gone.append(node)
+    return gone[::-1]
 
 
 def order_edges(graph: Graph) -> dict[Node, tuple[Node, ...]]:
@@ -110,7 +139,7 @@ def order_edges(graph: Graph) -> dict[Node, tuple[Node, ...]]:
                 add(last_effect, node)
             last_effect = node
     if writes:
-        classes = _alias_classes(nodes)
+        classes = alias_classes(nodes)
         last_write: dict[Node, Node] = {}
         readers: dict[Node, list[Node]] = {}
         for node in nodes:
@@ -127,7 +156,7 @@ def order_edges(graph: Graph) -> dict[Node, tuple[Node, ...]]:
     return {node: tuple(before) for node, before in edges.items()}
 
 
-def _alias_classes(nodes: list[Node]) -> dict[Node, Node]:
+def alias_classes(nodes: list[Node]) -> dict[Node, Node]:
     """Each node's representative among the nodes that may share its storage (union-find)."""
     parent: dict[Node, Node] = {}
 

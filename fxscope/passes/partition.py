@@ -91,7 +91,7 @@ def partition(
             groups.setdefault(phases[node], []).append(node)
     islands: list[Island] = []
     for phase in sorted(groups):
-        parts = _components(groups[phase]) if components else [groups[phase]]
+        parts = connected_parts(groups[phase]) if components else [groups[phase]]
         islands += [
             Island(index=len(islands) + at, phase=phase, nodes=tuple(part), dropped=_no_work(part))
             for at, part in enumerate(parts)
@@ -142,7 +142,8 @@ def _escapes(node: Node) -> tuple[Clause, ...]:
     return ()
 
 
-def _components(nodes: list[Node]) -> list[list[Node]]:
+def connected_parts(nodes: list[Node]) -> list[list[Node]]:
+    """The weakly connected parts of a set of nodes, in program order."""
     parent = {node: node for node in nodes}
 
     def find(node: Node) -> Node:

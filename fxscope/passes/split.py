@@ -62,12 +62,13 @@ def extract(gm: GraphModule, nodes: Sequence[Node], name: str = "island") -> Gra
     return made
 
 
-def split(gm: GraphModule, partition: Partition) -> GraphModule:
+def split(gm: GraphModule, partition: Partition, prefix: str = "island") -> GraphModule:
     """The graph with each kept island as a submodule ``island_<index>``; everything else stays where it was.
 
     Args:
         gm: The module that was partitioned; it is left as it is.
         partition: Its partition.
+        prefix: Of the submodules' names.
 
     Raises:
         CheckFailed: The islands depend on each other in a circle; the message walks along it.
@@ -87,7 +88,7 @@ def split(gm: GraphModule, partition: Partition) -> GraphModule:
             copies[unit[0]] = graph.node_copy(unit[0], copies.__getitem__)
             continue
         island = islands[unit[0]]
-        name = f"island_{island.index}"
+        name = f"{prefix}_{island.index}"
         modules[name] = extract(gm, unit, name)
         inputs, outputs = boundary(unit)
         inputs = [value for value in inputs if not _stays_inside(modules[name], value)]
@@ -202,3 +203,22 @@ def _attribute(gm: GraphModule, node: Node) -> Any:
     for part in str(node.target).split("."):
         value = getattr(value, part)
     return value
+
+
+def sort_topologically(graph: Any) -> None:
+    """Put a graph's nodes in an order that runs, as near as possible to the order they have.
+
+    Raises:
+        CheckFailed: There is a circle.
+    """
+    nodes = list(graph.nodes)
+    position = {node: at for at, node in enumerate(nodes)}
+    waits: dict[Any, set[Any]] = {node: set(node.all_input_nodes) for node in nodes}
+    for node, before in order_edges(graph).items():
+        waits[node].update(before)
+    done = _topological(waits, position)
+    if done != nodes:
+        last = graph.output_node()
+        for node in done:
+            if node is not last:
+                last.prepend(node)

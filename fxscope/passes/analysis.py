@@ -1,0 +1,337 @@
+"""What a graph does: kinds of ops, shapes, bytes and floating-point operations, and faults of fake kernels."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fxscope.passes.fx_records import source_site, target_text
+from fxscope.passes.module import value
+from fxscope.passes.order import is_compute
+from fxscope.passes.partition import is_no_op
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule, Node
+
+CATEGORIES = (
+    "matmul", "convolution", "attention", "pointwise", "reduction", "normalization", "indexing", "view", "copy", "random",
+    "communication", "control-flow", "custom", "other",
+)  # fmt: skip
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """One node.
+
+    Attributes:
+        bytes_read: Of its tensor inputs, each once.
+        bytes_written: Of its outputs; 0 for a view.
+        flops: A multiply-add is 2; one per output element of a pointwise op, one per input element of a reduction.
+    """
+
+    name: str
+    target: str
+    category: str
+    dtype: str | None
+    shape: list[int | str] | None
+    bytes_read: int
+    bytes_written: int
+    flops: int
+    source: str | None
+
+
+class Analysis(msgspec.Struct, kw_only=True):
+    """A graph, counted.
+
+    Attributes:
+        counts: Nodes of each category.
+        problems: Ops without a fake kernel, and fake kernels that disagree with the real one; one line each.
+    """
+
+    rows: list[Row]
+    counts: dict[str, int]
+    targets: dict[str, int]
+    bytes: int
+    flops: int
+    problems: list[str]
+
+
+def analyse(gm: GraphModule, inputs: Sequence[Any] | None = None) -> Analysis:
+    """Count what a graph does, and set its shapes.
+
+    Args:
+        gm: Any graph.
+        inputs: For shapes where the nodes have none; real tensors also let custom ops' fake kernels be compared with the
+            real ones.
+    """
+    problems: list[str] = []
+    if inputs is not None:
+        problems += propagate_named(gm, inputs)
+        problems += fake_mismatches(gm, inputs)
+    rows = []
+    counts: dict[str, int] = {}
+    targets: dict[str, int] = {}
+    for node in gm.graph.nodes:
+        if not is_compute(node):
+            continue
+        known = value(node)
+        category = categorise(node)
+        text = target_text(node)
+        counts[category] = counts.get(category, 0) + 1
+        targets[text] = targets.get(text, 0) + 1
+        read, wrote = node_bytes(node)
+        rows.append(
+            Row(
+                name=node.name,
+                target=text,
+                category=category,
+                dtype=str(known.dtype)[6:] if hasattr(known, "dtype") else None,
+                shape=[s if isinstance(s, int) else str(s) for s in known.shape] if hasattr(known, "shape") else None,
+                bytes_read=read,
+                bytes_written=wrote,
+                flops=node_flops(node),
+                source=source_site(node),
+            )
+        )
+    return Analysis(
+        rows=rows,
+        counts=dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))),
+        targets=dict(sorted(targets.items(), key=lambda pair: (-pair[1], pair[0]))),
+        bytes=sum(row.bytes_read + row.bytes_written for row in rows),
+        flops=sum(row.flops for row in rows),
+        problems=problems,
+    )
+
+
+def value_bytes(item: Any) -> int:
+    """Bytes of a tensor (or of all in a tuple); 0 for numbers, and for symbolic sizes that have no hint."""
+    import torch
+
+    if isinstance(item, tuple | list):
+        return sum(map(value_bytes, item))
+    return numel(item) * item.element_size() if isinstance(item, torch.Tensor) else 0
+
+
+def numel(tensor: Any) -> int:
+    """Elements of a tensor; symbolic sizes count by their hint, 0 where there is none."""
+    count = 1
+    for size in tensor.shape:
+        hint = size if isinstance(size, int) else size.node.hint
+        count *= int(hint) if hint is not None else 0
+    return count
+
+
+def node_bytes(node: Node) -> tuple[int, int]:
+    """Bytes that a node reads and writes when it runs alone; a view moves nothing."""
+    if node.target is operator.getitem or (is_no_op(node) and "clone" not in str(node.target)):
+        return 0, 0
+    owned = 0
+    if node.op == "call_module" and node.graph.owning_module is not None:
+        child = node.graph.owning_module.get_submodule(str(node.target))
+        owned = sum(value_bytes(item) for item in (*child.parameters(), *child.buffers()))
+    return owned + sum(value_bytes(value(used)) for used in node.all_input_nodes), value_bytes(value(node))
+
+
+def node_flops(node: Node) -> int:
+    """Floating-point operations of one node, 0 where its shapes are not known.
+
+    Matrix products, convolutions and attention by PyTorch's own formulas (torch.utils.flop_counter), run on fake tensors so
+    that composite ops count too; pointwise ops one per output element, reductions one per input element.
+    """
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+    if not is_compute(node):
+        return 0
+    known = [value(used) for used in node.all_input_nodes]
+    out = value(node)
+    if any(item is None for item in known) or out is None or is_no_op(node):
+        return 0
+    category = categorise(node)
+    if category in ("pointwise", "random"):
+        return numel(out) if isinstance(out, torch.Tensor) else 0
+    if category in ("reduction", "normalization"):
+        return sum(numel(item) for item in known[:1] if isinstance(item, torch.Tensor))
+    if category not in ("matmul", "convolution", "attention"):
+        return 0
+    args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), value)
+    formula = flop_registry.get(getattr(node.target, "overloadpacket", None))
+    if formula is not None:
+        return int(formula(*args, **kwargs, out_val=out))
+    mode = next((item.fake_mode for item in known if hasattr(item, "fake_mode")), None)
+    if mode is None or (node.op == "call_module" and node.graph.owning_module is None):
+        return 0
+    call = node.target
+    if node.op == "call_module":
+        call = node.graph.owning_module.get_submodule(str(node.target))
+    elif node.op == "call_method":
+        call = getattr(torch.Tensor, str(node.target))
+    counter = FlopCounterMode(display=False)
+    allow, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
+    try:
+        with mode, counter, torch.no_grad():
+            call(*args, **kwargs)
+    finally:
+        mode.allow_non_fake_inputs = allow
+    return int(counter.get_total_flops())
+
+
+def categorise(node: Node) -> str:
+    """One of CATEGORIES."""
+    import torch
+
+    target = node.target
+    if node.op == "call_module":
+        module = node.graph.owning_module
+        child = module.get_submodule(str(target)) if module is not None else None
+        name = type(child).__name__.lower()
+    elif isinstance(target, torch._ops.HigherOrderOperator):
+        return "control-flow"
+    elif isinstance(target, torch._ops.OpOverload):
+        namespace, name = target._schema.name.split("::")
+        if namespace.startswith(("c10d", "_c10d")):
+            return "communication"
+        if namespace not in ("aten", "prims", "inductor", "quantized", "quantized_decomposed"):
+            return "custom"
+    else:
+        name = str(target if isinstance(target, str) else getattr(target, "__name__", target)).lower()
+    name = name.strip("_")
+    if target is operator.getitem or (is_no_op(node) and name != "clone"):
+        return "view"
+    if name in ("mm", "mv", "dot", "addmv", "baddbmm"):
+        return "matmul"
+    for category, parts in _names():
+        if any(part in name for part in parts):
+            return category
+    if isinstance(target, torch._ops.OpOverload):
+        if torch.Tag.pointwise in target.tags:
+            return "pointwise"
+        if torch.Tag.nondeterministic_seeded in target.tags:
+            return "random"
+        if target._schema.name.startswith("prims::") and name in _pointwise():
+            return "pointwise"
+    return "pointwise" if name in _pointwise() else "other"
+
+
+@cache
+def _names() -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return (
+        ("attention", ("attention",)),
+        ("convolution", ("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose", "convtranspose")),
+        ("normalization", ("batch_norm", "batchnorm", "layer_norm", "layernorm", "group_norm", "instance_norm", "rms_norm")),
+        ("indexing", ("embedding", "index", "gather", "scatter", "take")),
+        ("matmul", ("matmul", "addmm", "bmm", "linear", "einsum")),
+        ("random", ("dropout", "rand", "bernoulli", "multinomial", "normal")),
+        ("communication", ("all_reduce", "all_gather", "reduce_scatter")),
+        ("reduction", ("softmax", "sum", "mean", "amax", "amin", "argmax", "argmin", "var_mean", "logsumexp", "pool",
+                       "cross_entropy", "prod", "norm", "cumsum")),
+        ("copy", ("clone", "contiguous", "copy", "cat", "stack", "constant_pad", "convert", "full", "arange", "empty", "zeros",
+                  "ones")),
+    )  # fmt: skip
+
+
+@cache
+def _pointwise() -> frozenset[str]:
+    import torch
+
+    names = set()
+    for name in dir(torch.ops.aten):
+        packet = getattr(torch.ops.aten, name)
+        if isinstance(packet, torch._ops.OpOverloadPacket):
+            overload = getattr(packet, packet.overloads()[0])
+            if torch.Tag.pointwise in overload.tags:
+                names.add(name.strip("_"))
+    return frozenset(names | {"iadd", "imul", "isub", "itruediv", "truediv"})
+
+
+def propagate_named(gm: GraphModule, inputs: Sequence[Any]) -> list[str]:
+    """Set shapes by fake tensors; where a node cannot be faked, one line that names it and its line instead of an error."""
+    import torch
+    from torch._subclasses import FakeTensor, FakeTensorMode
+
+    mode = next((item.fake_mode for item in inputs if isinstance(item, FakeTensor)), None) or FakeTensorMode()
+    problems: list[str] = []
+
+    class Prop(torch.fx.Interpreter):
+        def run_node(self, node: Node) -> Any:
+            try:
+                result = super().run_node(node)
+            except Exception as error:
+                first = (str(error).strip() or "no message").splitlines()[0]
+                where = source_site(node)
+                problems.append(
+                    f"{node.name} ({target_text(node)}){f' at {where}' if where else ''} cannot run on fake tensors: {first}"
+                )
+                raise
+            if isinstance(result, torch.Tensor | tuple | list | torch.SymInt | torch.SymFloat | torch.SymBool):
+                node.meta["val"] = result
+            return result
+
+    allow, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
+    try:
+        with mode, torch.no_grad():
+            fakes = [
+                mode.from_tensor(item, static_shapes=True)
+                if isinstance(item, torch.Tensor) and not isinstance(item, FakeTensor)
+                else item
+                for item in inputs
+            ]
+            Prop(gm).run(*fakes)
+    except Exception as error:  # noqa: BLE001 - named in problems; the rest of the graph has no shapes
+        if not problems:
+            problems.append(f"shapes cannot be propagated: {type(error).__name__}: {error}")
+    finally:
+        mode.allow_non_fake_inputs = allow
+    return problems
+
+
+def fake_mismatches(gm: GraphModule, inputs: Sequence[Any]) -> list[str]:
+    """Custom ops whose fake kernel says something else than the real one does; needs real inputs.
+
+    Only a graph with custom ops is run.
+    """
+    import torch
+
+    custom = [node for node in gm.graph.nodes if is_compute(node) and categorise(node) == "custom"]
+    if not custom or any(isinstance(item, torch._subclasses.FakeTensor) for item in inputs):
+        return []
+    problems: list[str] = []
+
+    class Check(torch.fx.Interpreter):
+        def run_node(self, node: Node) -> Any:
+            result = super().run_node(node)
+            fake = node.meta.get("val")
+            if node in custom and isinstance(result, torch.Tensor) and isinstance(fake, torch.Tensor):
+                for what in ("shape", "dtype", "device"):
+                    real, said = getattr(result, what), getattr(fake, what)
+                    if real != said:
+                        problems.append(
+                            f"{node.name} ({target_text(node)}): the fake kernel says {what} {said}, the real one {real}"
+                        )
+                if result.shape == fake.shape and result.stride() != fake.stride():
+                    problems.append(
+                        f"{node.name} ({target_text(node)}): the fake kernel says strides {fake.stride()}, the real one {result.stride()}"
+                    )
+            return result
+
+    with torch.no_grad():
+        Check(gm).run(*[item.clone() if isinstance(item, torch.Tensor) else item for item in inputs])
+    return problems
+
+
+def table(analysis: Analysis, limit: int | None = None) -> str:
+    """The rows as text columns, heaviest traffic first where a limit cuts them."""
+    rows = analysis.rows
+    if limit is not None and len(rows) > limit:
+        rows = sorted(rows, key=lambda row: -(row.bytes_read + row.bytes_written))[:limit]
+    lines = [f"{'node':<28} {'kind':<14} {'dtype':<9} {'shape':<22} {'read':>12} {'written':>12} {'flops':>14}"]
+    for row in rows:
+        shape = "x".join(map(str, row.shape)) if row.shape is not None else ""
+        lines.append(
+            f"{row.name[:28]:<28} {row.category:<14} {row.dtype or '':<9} {shape[:22]:<22} "
+            f"{row.bytes_read:>12,} {row.bytes_written:>12,} {row.flops:>14,}"
+        )
+    return "\n".join(lines)

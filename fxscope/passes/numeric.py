@@ -1,0 +1,163 @@
+"""Do two graphs compute the same? The largest difference on probe inputs, and whether it is more than rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fxscope.graph.execute import restored
+from fxscope.passes.module import attribute, clone
+from fxscope.passes.order import written
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
+# Largest difference, relative to the largest magnitude of the output, that counts as rounding.
+TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
+
+
+class Difference(msgspec.Struct, kw_only=True):
+    """Outputs of one graph against those of another.
+
+    Attributes:
+        max_abs: Largest absolute difference over all outputs.
+        max_rel: Largest, over the outputs, of their largest difference divided by the output's largest magnitude.
+        tolerance: What ``max_rel`` may be for the dtype of the worst output.
+        within: Whether every output is within its tolerance, with the same shapes, dtypes and non-finite elements.
+        text: What is wrong where it is not a number (shape, dtype, NaN), or how a fp64 reference judged.
+    """
+
+    max_abs: float
+    max_rel: float
+    tolerance: float
+    within: bool
+    text: str = ""
+
+
+def run(gm: GraphModule, inputs: Sequence[Any], seed: int = 0) -> list[Any]:
+    """Tensors that a graph returns, flat, then the inputs and buffers that it wrote to.
+
+    Inputs are cloned, buffers are put back, random numbers are seeded: two runs give the same.
+    """
+    import torch
+
+    stored = {node for item in gm.graph.nodes if item.op not in ("placeholder", "output") for node in written(item)}
+    names = sorted({str(node.target) for node in stored if node.op == "get_attr"})
+    modules = any(node.op == "call_module" for node in gm.graph.nodes)
+    buffers = dict(gm.named_buffers()) if modules or names else {}
+    kept = {name: tensor.clone() for name, tensor in buffers.items()}
+    given = [item.detach().clone() if isinstance(item, torch.Tensor) else item for item in inputs]
+    try:
+        with restored(seed), torch.no_grad():
+            results = list(torch.utils._pytree.tree_leaves(gm(*given)))
+        results = [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
+        results += [item for item, before in zip(given, inputs, strict=True) if _changed(item, before)]
+        results += [attribute(gm, name).clone() for name in names]
+    finally:
+        with torch.no_grad():
+            for name, tensor in kept.items():
+                buffers[name].copy_(tensor)
+    return results
+
+
+def difference(got: Sequence[Any], want: Sequence[Any], tolerances: dict[str, float] | None = None) -> Difference:
+    """Compare outputs one by one; integers and other values must be equal."""
+    import torch
+
+    tolerances = {**TOLERANCES, **(tolerances or {})}
+    worst = Difference(max_abs=0.0, max_rel=0.0, tolerance=0.0, within=True)
+    if len(got) != len(want):
+        return Difference(
+            max_abs=float("inf"),
+            max_rel=float("inf"),
+            tolerance=0.0,
+            within=False,
+            text=f"{len(got)} outputs instead of {len(want)}",
+        )
+    for at, (a, b) in enumerate(zip(got, want, strict=True)):
+        if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+            one = _exact(a is b or bool(a == b), f"output {at} is {a!r} instead of {b!r}")
+        elif a.shape != b.shape:
+            one = _exact(False, f"output {at} has shape {tuple(a.shape)} instead of {tuple(b.shape)}")
+        else:
+            one = _tensors(at, a, b, tolerances)
+        if (one.within, -one.max_rel) < (worst.within, -worst.max_rel) or not worst.tolerance:
+            worst = Difference(
+                max_abs=max(one.max_abs, worst.max_abs),
+                max_rel=max(one.max_rel, worst.max_rel),
+                tolerance=one.tolerance,
+                within=one.within and worst.within,
+                text=one.text or worst.text,
+            )
+        else:
+            worst.max_abs = max(one.max_abs, worst.max_abs)
+    return worst
+
+
+def _tensors(at: int, a: Any, b: Any, tolerances: dict[str, float]) -> Difference:
+    import torch
+
+    dtype = str(b.dtype).removeprefix("torch.")
+    if a.dtype != b.dtype and not (a.is_floating_point() and b.dtype == torch.float64):
+        return _exact(False, f"output {at} is {a.dtype} instead of {b.dtype}")
+    if not b.is_floating_point() and not b.is_complex():
+        return _exact(bool(torch.equal(a, b)), f"output {at} ({dtype}) has {int((a != b).sum())} different elements")
+    dtype = str(a.dtype).removeprefix("torch.")
+    tolerance = tolerances.get(dtype, 1e-5)
+    if not a.numel():
+        return Difference(max_abs=0.0, max_rel=0.0, tolerance=tolerance, within=True)
+    a, b = a.detach().to(torch.complex128 if a.is_complex() else torch.float64), b.detach()
+    b = b.to(a.dtype)
+    finite = torch.isfinite(b)
+    strange = ~finite & ~((a == b) | (torch.isnan(a) & torch.isnan(b)))
+    if bool(strange.any()) or bool((~torch.isfinite(a) & finite).any()):
+        count = int(strange.sum() + (~torch.isfinite(a) & finite).sum())
+        return _exact(False, f"output {at} has {count} elements that are finite in one graph only")
+    gap = torch.where(finite, (a - b).abs(), torch.zeros((), dtype=torch.float64))
+    top = float(gap.max())
+    scale = float(torch.where(finite, b.abs(), torch.zeros((), dtype=torch.float64)).max())
+    relative = top / scale if scale else (0.0 if top == 0 else float("inf"))
+    return Difference(max_abs=top, max_rel=relative, tolerance=tolerance, within=relative <= tolerance)
+
+
+def _exact(same: bool, text: str) -> Difference:
+    gap = 0.0 if same else float("inf")
+    return Difference(max_abs=gap, max_rel=gap, tolerance=0.0, within=same, text="" if same else text)
+
+
+def _changed(now: Any, before: Any) -> bool:
+    import torch
+
+    return isinstance(now, torch.Tensor) and not torch.equal(torch.nan_to_num(now), torch.nan_to_num(before.detach()))
+
+
+def in_double(gm: GraphModule, inputs: Sequence[Any]) -> tuple[GraphModule, list[Any]]:
+    """The same graph and inputs in fp64: parameters, buffers, constants and casts to narrower floating-point types.
+
+    What a graph computes in fp64 is the fair judge between two orders of rounding.
+    """
+    import copy
+
+    import torch
+
+    narrow = (torch.float32, torch.float16, torch.bfloat16)
+
+    def widen(item: Any) -> Any:
+        if isinstance(item, torch.dtype):
+            return torch.float64 if item in narrow else item
+        return item
+
+    made = clone(gm)
+    for node in made.graph.nodes:
+        node.args = torch.fx.node.map_aggregate(node.args, widen)
+        node.kwargs = torch.fx.node.map_aggregate(node.kwargs, widen)
+        if node.op == "call_method" and node.target in ("float", "half", "bfloat16"):
+            node.target = "double"
+    made.recompile()
+    wide = copy.deepcopy(made).double()
+    given = [
+        item.detach().double() if isinstance(item, torch.Tensor) and item.dtype in narrow else item for item in inputs
+    ]
+    return wide, given
