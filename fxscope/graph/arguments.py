@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,7 +53,10 @@ def rename(arg: Arg, names: dict[str, str]) -> Arg:
     def change(leaf: Ref | Symbolic) -> Ref | Symbolic:
         if isinstance(leaf, Ref):
             return Ref(names.get(leaf.node, leaf.node))
-        return Symbolic(leaf.text, tuple(names.get(name, name) for name in leaf.refs)) if leaf.refs else leaf
+        if not leaf.refs:
+            return leaf
+        text = re.sub(r"\w+", lambda word: names.get(word[0], word[0]) if word[0] in leaf.refs else word[0], leaf.text)
+        return Symbolic(text, tuple(names.get(name, name) for name in leaf.refs))
 
     return map_arg(arg, change)
 
