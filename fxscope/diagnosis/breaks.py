@@ -1,0 +1,202 @@
+"""Findings from graph breaks: one per line that its user can change, however many events and frames it made."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from fxscope.diagnosis.causes import BreakCause, cause_of, in_library
+from fxscope.diagnosis.context import Context, count
+from fxscope.diagnosis.findings import Evidence, Finding, Severity, kinds
+from fxscope.diagnosis.registry import advice
+from fxscope.diagnosis.rewrites import rewrite
+from fxscope.diagnosis.statement import code_at, statement_at
+from fxscope.recording.records import GraphBreak
+
+_RESUME = re.compile(r"^torch_dynamo_resume_in_(.+)_at_(\d+)$")
+# What a change of settings can do without an edit, by advice key.
+_CHANGES = {
+    "scalar": "config:capture_scalar_outputs=True",
+    "tolist-float": "config:capture_scalar_outputs=True",
+    "output-shape": "config:capture_dynamic_output_shape_ops=True",
+    "rnn": "config:allow_rnn=True",
+    "backward-hook": "config:compiled_autograd=True",
+    "numpy-config": "config:trace_numpy=True",
+}
+_SPLITS = re.compile(r"\b(split|tensor_split|unbind|repeat_interleave|as_strided|zip)\b|\brange\(|\.tolist\(")
+
+
+def place_of(found: GraphBreak) -> tuple[str, int, str]:
+    """File, line and code of the line that the user can change."""
+    if found.user_line:
+        return found.user_file, found.user_line, found.user_code or found.code
+    return found.file, found.line, found.code
+
+
+def fix_of(found: GraphBreak, cause: BreakCause) -> str:
+    """The advice for one break, in the user's names, with before and after where the line can be rewritten."""
+    file, line, code = place_of(found)
+    name = cause.callee.name
+    method = name.rpartition(".")[2] if cause.advice == "logging" else ""
+    detail = " ".join(found.explanation.split())[:300]
+    parts = [advice(cause.advice, name=f"`{name}`" if name else "", code=code, method=method, detail=detail)]
+    if not in_library(found):
+        changed = rewrite(cause.advice, statement_at(file, line, code))
+        if changed is not None:
+            parts.append(changed.text())
+        elif code:
+            parts.append(f"The line: {code}")
+    if cause.advice in ("scalar", "output-shape", "tolist-float"):
+        parts.append(_about_the_hint(cause.advice, code or code_at(file, line)))
+    if "context-manager" in cause.ids[1:]:
+        parts.append(advice("context-break"))
+    elif "frame-skipped" in cause.ids and "in a for/while loop" in found.reason:
+        parts.append(advice("loop-break"))
+    if in_library(found):
+        parts.append(
+            f"The break lies in {found.file}:{found.line} ({found.code.strip() or found.function}); yours is {code.strip() or 'the call'}."
+        )
+    return "\n".join(part for part in parts if part)
+
+
+def _about_the_hint(key: str, code: str) -> str:
+    """What torch's own hint (a setting) does on this kind of line."""
+    if key == "output-shape":
+        if ".tolist" in code or ".item" in code:
+            return (
+                "Torch's hint alone is not enough here: with capture_dynamic_output_shape_ops the break moves on to the conversion "
+                "to Python numbers, and with capture_scalar_outputs as well compilation can end in GuardOnDataDependentSymNode "
+                "(torch.split by such numbers does). Prefer a dense formulation: a one-hot or mask product over all rows."
+            )
+        return "With the setting, code that decides by the unknown size (if, reshape, split) can fail with GuardOnDataDependentSymNode; try it with the command below."
+    if _SPLITS.search(code):
+        return (
+            "Torch's hint (capture_scalar_outputs) helps only while the numbers are not used as shapes: torch.split, range or "
+            "reshape by them can end in GuardOnDataDependentSymNode. Prefer a mask or a one-hot product over all rows; add torch._check(n >= 0) where it stays."
+        )
+    return ""
+
+
+def findings(context: Context) -> list[Finding]:
+    """One finding per user line and cause."""
+    groups: dict[tuple[str, int, str], list[tuple[int, GraphBreak, BreakCause]]] = defaultdict(list)
+    for index, found in enumerate(context.recording.graph_breaks):
+        cause = cause_of(found)
+        file, line, _ = place_of(found)
+        groups[file, line, cause.ids[0]].append((index, found, cause))
+    made = [_finding(context, members) for members in groups.values()]
+    return _merge_lines(made)
+
+
+def _finding(context: Context, members: list[tuple[int, GraphBreak, BreakCause]]) -> Finding:
+    members.sort(key=lambda member: (not member[1].skipped_frame, -member[1].count))
+    _, found, cause = members[0]
+    file, line, code = place_of(found)
+    ids = list(dict.fromkeys(id_ for _, _, each in members for id_ in each.ids))
+    if "frame-skipped" in ids:
+        ids.remove("frame-skipped")
+        ids.append("frame-skipped")
+    events = sum(each.count for _, each, _ in members)
+    function = _plain(found.stack[-1].function if found.stack else found.function)
+    pieces = _pieces(context, [each for _, each, _ in members])
+    lost = any("frame-skipped" in each.ids for _, _, each in members)
+    skipped = any(each.skipped_frame for _, each, _ in members)
+    change = _CHANGES.get(cause.advice, "")
+    kind = kinds()[ids[0]]
+    return Finding(
+        ids=ids,
+        category="failure" if kind.category == "failure" else "breaks",
+        severity=_severity(ids, lost),
+        title=f"{found.kind or ids[0]}: {count(events, 'break event')}"
+        + (", the whole function runs eager" if skipped else ", the rest of the function runs eager" if lost else ""),
+        file=file,
+        line=line,
+        function=_plain(found.function) or function,
+        code=code.strip() or code_at(file, line),
+        cause=_cause_sentence(found, cause, lost),
+        fix=fix_of(found, cause),
+        gain=_gain(lost, pieces, events),
+        verify=context.try_command(change) if change else context.check_command("--max-graph-breaks 0"),
+        evidence=[
+            Evidence(
+                kind="break",
+                text=f"{each.site} {each.gb_id or ''} {each.kind}, {count(each.count, 'event')} in {', '.join(each.compile_ids[:6])}".replace(
+                    "  ", " "
+                ),
+                compile_key=each.compile_keys[0] if each.compile_keys else "",
+                index=index,
+            )
+            for index, each, _ in members
+        ],
+        cost=float(events) + (100.0 if lost else 0.0),
+        change=change,
+    )
+
+
+def _severity(ids: list[str], skipped: bool) -> Severity:
+    if ids[0] == "library-code" and not skipped:
+        return "low"
+    if skipped:
+        return "high"
+    return kinds()[ids[0]].severity
+
+
+def _plain(function: str) -> str:
+    """The user's name of a resumed function."""
+    resumed = _RESUME.match(function)
+    return resumed[1] if resumed else function
+
+
+def _cause_sentence(found: GraphBreak, cause: BreakCause, skipped: bool) -> str:
+    meaning = kinds()[cause.ids[0]].meaning
+    named = f" ({cause.callee.name})" if cause.callee.name and not cause.callee.name.startswith("aten._local") else ""
+    text = meaning.rstrip(".") + named + "."
+    if not skipped:
+        return text + " Dynamo ends the graph there and starts another one behind it."
+    if "in a for/while loop" in found.reason:
+        return text + " The break is inside of a loop, where Dynamo cannot resume, so the whole function runs eager."
+    if "GenericContextWrapping" in found.reason:
+        return text + " The break is inside of a `with` block that cannot be resumed, so the whole function runs eager."
+    if "cannot resume" in found.reason:
+        return text + " Dynamo cannot resume behind it, so the rest of the function runs eager."
+    return text + " Dynamo gives the whole function up; it runs eager."
+
+
+def _pieces(context: Context, members: list[GraphBreak]) -> int:
+    """Graphs that exist only because of these breaks: resumed frames at their lines."""
+    lines = {(each.file, each.line) for each in members} | {(each.user_file, each.user_line) for each in members}
+    return sum(
+        1
+        for compile_ in context.recording.compiles
+        if compile_.status in ("ok", "empty")
+        and (resumed := _RESUME.match(compile_.function))
+        and (compile_.file, int(resumed[2])) in lines
+    )
+
+
+def _gain(skipped: bool, pieces: int, events: int) -> str:
+    if skipped:
+        return "the whole function would be compiled instead of none of it (or instead of its first part only)"
+    if pieces:
+        return f"one graph instead of the {count(pieces + 1, 'piece')} that this break cuts, and fusion across the line (counted, not timed)"
+    return f"{count(events, 'break event')} fewer, and fusion across the line (counted, not timed)"
+
+
+def _merge_lines(made: list[Finding]) -> list[Finding]:
+    """Two causes at one line are one finding: mending the first reveals the second."""
+    by_line: dict[tuple[str, int], Finding] = {}
+    for finding in sorted(made, key=lambda each: -each.cost):
+        key = (finding.file, finding.line)
+        first = by_line.get(key)
+        if first is None or not finding.line:
+            by_line[(*key,) if finding.line else (finding.title, -len(by_line))] = finding
+            continue
+        skipped = "frame-skipped" in first.ids + finding.ids
+        first.ids = [id_ for id_ in dict.fromkeys(first.ids + finding.ids) if id_ != "frame-skipped"] + (
+            ["frame-skipped"] if skipped else []
+        )
+        first.evidence.extend(finding.evidence)
+        first.cost += finding.cost
+        if finding.fix.split("\n", 1)[0] not in first.fix:
+            first.fix += f"\nThen, at the same line ({finding.ids[0]}): {finding.fix}"
+    return list(by_line.values())

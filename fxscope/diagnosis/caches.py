@@ -1,0 +1,86 @@
+"""Findings from compile caches: bypasses, and the part of the key that differs between two misses of the same graph."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from fxscope.diagnosis.context import Context, count
+from fxscope.diagnosis.findings import Evidence, Finding
+
+
+def findings(context: Context) -> list[Finding]:
+    """One finding per cache that was bypassed. Misses of a first run are no fault and make none."""
+    bypasses = [event for event in context.recording.cache_events if event.outcome == "bypass"]
+    found = []
+    for (cache, reason), number in Counter(
+        (event.cache, event.reason or "no reason in the log") for event in bypasses
+    ).items():
+        keys = [
+            event.compile_key or ""
+            for event in bypasses
+            if (event.cache, event.reason or "no reason in the log") == (cache, reason)
+        ]
+        compile_ = context.by_key.get(keys[0]) if keys else None
+        found.append(
+            Finding(
+                ids=["cache-miss"],
+                category="cost",
+                severity="info",
+                title=f"The {cache} cache was bypassed {count(number, 'time')}: {reason[:120]}",
+                file=compile_.user_file or compile_.file if compile_ else "",
+                line=compile_.user_line or compile_.line if compile_ else 0,
+                function=compile_.function if compile_ else "",
+                cause=f"These graphs are compiled anew in every process: {reason}",
+                fix="Remove what the reason names (a custom pass without uuid(), an operator or object that cannot be pickled or hashed), so that the next process finds the compiled code.",
+                gain="compile time of every later process",
+                evidence=[Evidence(kind="compile", text=key, compile_key=key) for key in keys[:20]],
+                cost=float(number),
+            )
+        )
+    return found
+
+
+def key_difference(first: list[str], second: list[str]) -> list[str]:
+    """Parts of two cache keys that differ.
+
+    Args:
+        first: Lines of one key (``fx_graph_cache_*`` payload, field ``components``): ``[hash] name: value``.
+        second: The other's.
+
+    Returns:
+        ``name: a -> b`` for what differs, and one line for what only one of them has.
+    """
+    a, b = _components(first), _components(second)
+    found = [f"{name}: {a[name]} -> {b[name]}" for name in a if name in b and a[name] != b[name]]
+    found += [f"only the first has {name}: {value}" for name, value in a.items() if name not in b]
+    found += [f"only the second has {name}: {value}" for name, value in b.items() if name not in a]
+    return found
+
+
+def components_of(payload: str) -> tuple[str, list[str]]:
+    """Key and components of one cache artifact; ("", []) where it has none."""
+    try:
+        value: Any = json.loads(payload)
+    except ValueError:
+        return "", []
+    if not isinstance(value, dict):
+        return "", []
+    parts = value.get("components") or []
+    return str(value.get("key") or value.get("cache_key") or ""), [str(part) for part in parts] if isinstance(
+        parts, list
+    ) else []
+
+
+def _components(lines: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in lines:
+        body = line.split("] ", 1)[1] if line.startswith("[") and "] " in line else line
+        name, _, value = body.partition(": ")
+        key, number = name, 1
+        while key in found:
+            number += 1
+            key = f"{name}#{number}"
+        found[key] = value
+    return found

@@ -1,0 +1,168 @@
+"""The cause family of a graph break: its registry entry, sharpened by what the break names and by where it lies."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import NamedTuple
+
+import msgspec
+
+from fxscope.diagnosis.callee import Callee, callee_of
+from fxscope.diagnosis.registry import lookup
+from fxscope.recording.records import GraphBreak
+
+
+class BreakCause(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a break happened.
+
+    Attributes:
+        ids: Finding ids, the cause first, then what it did.
+        advice: Key of the advice table.
+        callee: What was called.
+    """
+
+    ids: tuple[str, ...]
+    advice: str
+    callee: Callee
+
+
+class _Rule(NamedTuple):
+    """Applies where ``pattern`` matches the callee's module and name, joined by a blank."""
+
+    pattern: re.Pattern[str]
+    ids: tuple[str, ...]
+    advice: str
+
+
+def _rule(pattern: str, ids: str, advice: str) -> _Rule:
+    return _Rule(re.compile(pattern), tuple(ids.split()), advice)
+
+
+# In order; the first match wins. They sharpen the ids that stand for "some function that Dynamo does not trace".
+_RULES = (
+    _rule(r"(^| )(print|pprint\S*|sys\.std\w+\.\w+|tqdm\S*|rich\.\S+|click\.echo)$", "print", "print"),
+    _rule(r"^(tqdm|rich|pprint|progressbar|alive_progress)\b", "print", "print"),
+    _rule(r"TextIOWrapper\.(write|flush)$", "print", "print"),
+    _rule(r"^(logging|loguru|structlog|absl\.logging)\b| (logging|loguru)\.|\w*[Ll]ogger\w*\.", "logging", "logging"),
+    _rule(r"\bcatch_warnings$", "warnings context-manager", "context-unsupported"),
+    _rule(r"\b_?warnings\b", "warnings", "warnings"),
+    _rule(
+        r"^(time|datetime)\b|\btime\.(time|perf_counter|monotonic|process_time|sleep)\w*$|datetime\.\w*now",
+        "clock",
+        "clock",
+    ),
+    _rule(r"\bEvent\.(record|elapsed_time|synchronize)$", "clock", "clock"),
+    _rule(
+        r"manual_seed|\bfork_rng\b|\brandom\.(seed|setstate|getstate)$|\b(get|set)_rng_state|\binitial_seed$|Generator\.(seed|set_state|get_state|clone_state)|Random\.(seed|setstate|getstate)|^torch\.random\b",
+        "random-seed",
+        "seed",
+    ),
+    _rule(
+        r"^(random|secrets|uuid)\b|\bRandom\.\w+$|\brandom\.(random|gauss|choice|sample|shuffle|randint|uniform|normalvariate)\b",
+        "random",
+        "python-random",
+    ),
+    _rule(
+        r"\bnumpy\.random\b|\bdefault_rng\b|\bRandomState\b|\bmtrand\b|Generator\.(random|normal|integers|standard_normal|uniform|choice|permutation|shuffle)",
+        "random",
+        "python-random",
+    ),
+    _rule(r"^(numpy|scipy)\b|\bndarray\b", "numpy", "numpy"),
+    _rule(r"\b(register\w*_hook|RemovableHandle)\b", "hook", "hook"),
+    _rule(r"Optimizer\.zero_grad|\boptim\.\S*zero_grad", "train-step library-code", "optimizer"),
+    _rule(
+        r"^torch\.optim\b|\w*(Adam|SGD|Optimizer|RMSprop|Adagrad|LBFGS|Muon)\w*\.step$",
+        "library-code",
+        "optimizer-step",
+    ),
+    _rule(r"\btorch\.autograd\.(grad|backward)$|Tensor\.backward$", "train-step", "backward"),
+    _rule(r"sparse_\w+_tensor|to_sparse", "unsupported-tensor", "sparse"),
+    _rule(r"\bcopy\.(deep)?copy$|^(copy) ", "unsupported-builtin", "deepcopy"),
+    _rule(r"^torch\.(distributed|nn\.parallel)\b", "distributed library-code", "distributed"),
+    _rule(r"^torch\.jit\b", "torchscript", "torchscript"),
+    _rule(
+        r"^torch\.(cuda|mps|xpu|accelerator)\b.*\b(synchronize|empty_cache|mem_get_info|memory_allocated)",
+        "library-code",
+        "device-query",
+    ),
+)
+# Registry advice keys that say nothing of the kind of function; only these are sharpened by the rules above.
+_GENERAL = frozenset(
+    {
+        "builtin",
+        "skipped-function",
+        "unsupported",
+        "c-function",
+        "no-proxy",
+        "context-unsupported",
+        "disabled",
+        "numpy",
+        "logging",
+        "user-object",
+        "internal",
+        "explicit-break",
+        "inplace-random",
+        "operator-slot",
+        "c-slot",
+        "profiler",
+    }
+)
+_STDLIB: frozenset[str] = frozenset(getattr(sys, "stdlib_module_names", ()))
+_PACKAGE = re.compile(
+    r"/(?:site|dist)-packages/(?!torch/nn/modules/module\.py)|/pytorch/torch/(?!nn/modules/module\.py)"
+)
+# Causes whose place says enough already: a break of these kinds in a library keeps its own name only.
+_PLACELESS = frozenset(
+    {"hook", "rnn-module", "higher-order-op", "train-step", "missing-fake-kernel", "context-manager"}
+)
+
+
+def cause_of(found: GraphBreak) -> BreakCause:
+    """The cause of one break record."""
+    entry = lookup(found.gb_id, found.kind)
+    callee = callee_of(found)
+    ids: list[str] = [entry.cause]
+    key = entry.advice
+    if key in _GENERAL:
+        sharpened = _sharpen(callee, found)
+        if sharpened is not None:
+            ids, key = list(sharpened[0]), sharpened[1]
+    if key == "explicit-break" and in_library(found):
+        ids, key = ["library-code"], "library-break"
+    elif in_library(found) and ids[0] not in _PLACELESS and "library-code" not in ids:
+        ids.append("library-code")
+    second = found.reason.partition("another graph break occurred")[2]
+    if "GenericContextWrapping" in second and "context-manager" not in ids:
+        ids.append("context-manager")
+    if found.skipped_frame or "that we cannot resume from" in found.reason:
+        ids.append("frame-skipped")
+    return BreakCause(ids=tuple(dict.fromkeys(ids)), advice=key, callee=callee)
+
+
+def in_library(found: GraphBreak) -> bool:
+    """Whether the breaking line lies in an installed package (torch's module wrapper excepted)."""
+    return bool(_PACKAGE.search(found.file.replace("\\", "/")))
+
+
+def _sharpen(callee: Callee, found: GraphBreak) -> tuple[tuple[str, ...], str] | None:
+    text = f"{callee.module} {callee.name}".strip()
+    if "(Generator)" in found.context and not re.search(
+        r"Generator\) (random|normal|integers|standard_normal|uniform|choice)\b", found.context
+    ):
+        return ("random-seed", "random"), "generator-object"
+    for rule in _RULES:
+        if text and rule.pattern.search(text):
+            return rule.ids, rule.advice
+    if callee.native:
+        root = callee.module.split(".")[0]
+        if root in ("builtins", "None", ""):
+            return ("unsupported-builtin",), "builtin"
+        if root in _STDLIB:
+            return ("c-extension", "unsupported-builtin"), "c-function"
+        if root != "torch":
+            return ("c-extension",), "c-function"
+        return ("unsupported-builtin",), "skipped-function"
+    if callee.file and _PACKAGE.search(callee.file.replace("\\", "/")) and callee.name:
+        return ("library-code",), "skipped-function"
+    return None

@@ -1,0 +1,101 @@
+"""What several diagnoses need to know of a recording, computed once."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from fxscope.recording.records import Compile, ShapeEvent
+from fxscope.recording.userline import is_user_file
+
+if TYPE_CHECKING:
+    from fxscope.recording.recording import Recording
+
+NOTICE = "fxscope.notice"
+
+
+class Context:
+    """A recording and indexes over it.
+
+    Attributes:
+        recording: The recording.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+
+    @cached_property
+    def by_key(self) -> dict[str, Compile]:
+        """Last attempt of every compile key."""
+        return {compile_.key: compile_ for compile_ in self.recording.compiles}
+
+    @cached_property
+    def shapes(self) -> dict[str, list[ShapeEvent]]:
+        """Symbolic-shape events by compile key."""
+        found: dict[str, list[ShapeEvent]] = defaultdict(list)
+        for event in getattr(self.recording, "shape_events", []):
+            found[event.compile_key].append(event)
+        return found
+
+    def dynamo_config(self, compile_: Compile | None) -> dict[str, Any]:
+        """Dynamo's settings in force at one compile, {} where the log has none."""
+        if compile_ is None:
+            return {}
+        metrics = compile_.metrics if "dynamo_config" in compile_.metrics else self.recording.metrics(compile_)
+        raw = metrics.get("dynamo_config")
+        if isinstance(raw, str):
+            try:
+                raw = json.loads(raw)
+            except ValueError:
+                return {}  # an older or torn record: the diagnosis does without
+        return raw if isinstance(raw, dict) else {}
+
+    @cached_property
+    def notices(self) -> list[dict[str, Any]]:
+        """Facts that the recorder noted because no log of torch has them."""
+        found = []
+        for artifact in self.recording.artifacts:
+            if artifact.name == NOTICE:
+                try:
+                    value = json.loads(self.recording.text(artifact.event))
+                except ValueError:
+                    continue  # torn last line of a killed run
+                found.extend(value if isinstance(value, list) else [value])
+        return [item for item in found if isinstance(item, dict)]
+
+    @cached_property
+    def script(self) -> str:
+        """How to name the program in a command: its path as recorded, ``SCRIPT`` where the log does not know."""
+        argv = self.recording.session.argv
+        return " ".join(argv) if argv else "SCRIPT"
+
+    def try_command(self, change: str) -> str:
+        """The command that tries one change."""
+        return f"fxscope try --what {change} {self.script}"
+
+    def check_command(self, budget: str) -> str:
+        """The command that holds a budget after an edit."""
+        return f"fxscope run --headless -o after.fxscope {self.script} && fxscope check after.fxscope {budget}"
+
+
+def user_place(compile_: Compile) -> tuple[str, int]:
+    """The line of a compile that its user can change: the function itself, or the user's line that called into a library."""
+    if compile_.user_line:
+        if is_user_file(compile_.file) and compile_.line:
+            return compile_.file, compile_.line
+        return compile_.user_file, compile_.user_line
+    return compile_.file, compile_.line
+
+
+def short_seconds(seconds: float) -> str:
+    """``0.3 s``, ``12 s``, ``3 min``."""
+    if seconds >= 120:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """``1 break``, ``3 breaks``."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -1,0 +1,275 @@
+"""Findings about cost: compiling that did not pay, tiny graphs, many small kernels, slow guards, DDP's splits.
+
+Nothing here is found without a measurement or a count that stands in the log; what is modelled says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from fxscope.diagnosis.context import Context, count, short_seconds, user_place
+from fxscope.diagnosis.findings import Evidence, Finding
+from fxscope.diagnosis.statement import code_at
+from fxscope.recording.records import Compile
+
+_SHORT_RUN_SECONDS = 5.0  # compile time below this is no reason to speak of amortisation
+_FEW_CALLS = 20  # calls of an entry in a run that is "short"
+_TINY_NODES = 3  # graphs with at most this many operations do less than a call costs
+_MANY_CALLS = 100
+_MANY_GUARDS = 300  # fewer guards than this cost little; one latency sample of few guards is noise
+_GUARD_MICROSECONDS = 500.0  # guard latency per call that a reader should know of, where no call was timed
+_GUARD_SHARE = 0.1  # share of a timed call
+_MANY_KERNELS = 20
+_SMALL_CALL_SECONDS = 2e-4
+
+
+def findings(context: Context) -> list[Finding]:
+    """Amortisation, tiny graphs, launch-bound graphs, guard cost and DDP splits."""
+    compiles = [compile_ for compile_ in context.recording.compiles if compile_.status == "ok"]
+    return [
+        *_amortisation(context, compiles),
+        *_tiny(context, compiles),
+        *_launch_bound(context, compiles),
+        *_guards(context, compiles),
+        *_ddp(context, compiles),
+    ]
+
+
+def _evidence(compiles: list[Compile], text: str = "") -> list[Evidence]:
+    return [
+        Evidence(kind="compile", text=text or f"{each.id} {each.function}", compile_key=each.key)
+        for each in compiles[:20]
+    ]
+
+
+def _amortisation(context: Context, compiles: list[Compile]) -> list[Finding]:
+    """Few calls behind a long compile: named where calls were counted; what a call saves needs ``--measure``."""
+    seconds = context.recording.totals.compile_seconds
+    counted = [compile_ for compile_ in compiles if compile_.calls is not None]
+    if seconds < _SHORT_RUN_SECONDS or not counted:
+        return []
+    most = max(compile_.calls or 0 for compile_ in counted)
+    if most > _FEW_CALLS:
+        return []
+    wall = context.recording.session.ended - context.recording.session.started
+    share = f", {100 * seconds / wall:.0f} % of the run" if wall > seconds > 0 else ""
+    slowest = max(compiles, key=lambda compile_: compile_.seconds or 0.0)
+    file, line = user_place(slowest)
+    hits = sum(1 for compile_ in compiles if "hit" in compile_.caches.values())
+    warm = (
+        f" {count(hits, 'graph')} came from the cache."
+        if hits
+        else " The caches were cold; a second run of the same program compiles faster."
+    )
+    return [
+        Finding(
+            ids=["not-amortised"],
+            category="cost",
+            severity="medium",
+            title=f"{short_seconds(seconds)} of compiling for at most {count(most, 'call')} of a compiled graph",
+            file=file,
+            line=line,
+            function=slowest.function,
+            code=code_at(file, line),
+            cause=f"Compiling took {short_seconds(seconds)}{share}, and no compiled graph was called more than {count(most, 'time')}, so little could be saved.{warm}",
+            fix=(
+                "For short jobs leave torch.compile out, or compile less (only the repeated block), keep the caches between runs "
+                "(TORCHINDUCTOR_CACHE_DIR, torch.compiler.save_cache_artifacts), or avoid further graphs (see the other findings)."
+            ),
+            gain=f"up to {short_seconds(seconds)} per run",
+            verify="fxscope diagnose --measure " + context.recording.session.path,
+            evidence=_evidence(sorted(compiles, key=lambda compile_: -(compile_.seconds or 0.0))[:5]),
+            cost=seconds,
+        )
+    ]
+
+
+def _tiny(context: Context, compiles: list[Compile]) -> list[Finding]:
+    tiny = [
+        each
+        for each in compiles
+        if each.nodes is not None and _operations(each) <= _TINY_NODES and (each.calls or 0) >= _MANY_CALLS
+    ]
+    if not tiny or len(tiny) < len(compiles):
+        return []
+    file, line = user_place(tiny[0])
+    calls = sum(each.calls or 0 for each in tiny)
+    return [
+        Finding(
+            ids=["tiny-work"],
+            category="cost",
+            severity="low",
+            title=f"{count(calls, 'call')} of graphs with at most {_TINY_NODES} operations",
+            file=file,
+            line=line,
+            function=tiny[0].function,
+            code=code_at(file, line),
+            cause="Every compiled graph holds almost nothing, so checking its guards and calling it costs about what it saves.",
+            fix="Compile a larger function: the whole model or training step instead of single small functions.",
+            gain="the call overhead (modelled: some 10 to 50 microseconds per call)",
+            verify=context.check_command("--max-graph-breaks 0"),
+            evidence=_evidence(tiny),
+            cost=float(calls),
+        )
+    ]
+
+
+def _operations(compile_: Compile) -> int:
+    """Operations of a graph: its nodes without inputs and output."""
+    count_ = compile_.metrics.get("graph_op_count")
+    return int(count_) if isinstance(count_, int) else max(0, (compile_.nodes or 0) - 2)
+
+
+def _launch_bound(context: Context, compiles: list[Compile]) -> list[Finding]:
+    """Many kernels in one graph whose call is short, on a GPU: counted from the generated code, timed where sampled."""
+    found = []
+    for compile_ in compiles:
+        if not any(device.startswith("cuda") for device in _devices(context, compile_)):
+            continue
+        kernels = _kernels(context, compile_)
+        if (
+            kernels < _MANY_KERNELS
+            or compile_.call_seconds is None
+            or compile_.call_seconds > _SMALL_CALL_SECONDS * kernels / 10
+        ):
+            continue
+        file, line = user_place(compile_)
+        reasons = _cudagraph_skips(context, compile_)
+        found.append(
+            Finding(
+                ids=["launch-bound"],
+                category="cost",
+                severity="low",
+                title=f"{kernels} kernels in {1e3 * compile_.call_seconds:.2f} ms: {1e6 * compile_.call_seconds / kernels:.0f} microseconds each",
+                file=file,
+                line=line,
+                function=compile_.function,
+                code=code_at(file, line),
+                cause="The graph is a chain of kernels so short that launching them takes the time.",
+                fix='torch.compile(..., mode="reduce-overhead") replays them as one CUDA graph.'
+                + (f" It would be skipped here: {'; '.join(reasons)}." if reasons else ""),
+                gain="the launch time (modelled: about 5 microseconds per kernel)",
+                verify=context.try_command("mode:reduce-overhead"),
+                evidence=_evidence([compile_]),
+                cost=compile_.call_seconds * (compile_.calls or 1),
+                change="mode:reduce-overhead",
+            )
+        )
+    return found
+
+
+def _devices(context: Context, compile_: Compile) -> set[str]:
+    devices = {str(item.get("device") or "") for item in compile_.inputs}
+    return devices or set(context.recording.session.devices)
+
+
+def _kernels(context: Context, compile_: Compile) -> int:
+    total = 0
+    for text in compile_.graphs:
+        if text.stage.endswith(".code"):
+            total += len(re.findall(r"\.run\(|extern_kernels\.\w+\(", context.recording.text(text.event)))
+    return total
+
+
+def _cudagraph_skips(context: Context, compile_: Compile) -> list[str]:
+    """Reasons, from the generated code, that CUDA graphs would be skipped."""
+    reasons = []
+    for text in compile_.graphs:
+        if text.stage.endswith(".code"):
+            code = context.recording.text(text.event)
+            if re.search(r"device='cpu'|empty_strided_cpu\(", code):
+                reasons.append("some tensors live on the CPU")
+            if "copy_(" in code and "mutated" in code:
+                reasons.append("inputs are mutated")
+            if re.search(r"\bs\d+\b = arg", code):
+                reasons.append("sizes are dynamic (one recording per size)")
+    return list(dict.fromkeys(reasons))
+
+
+def _guards(context: Context, compiles: list[Compile]) -> list[Finding]:
+    slow = [(each, float(each.metrics.get("guard_latency_us") or 0.0)) for each in compiles]
+    slow = [
+        (each, latency)
+        for each, latency in slow
+        if (each.guards or 0) >= _MANY_GUARDS
+        and (latency >= _GUARD_SHARE * 1e6 * each.call_seconds if each.call_seconds else latency >= _GUARD_MICROSECONDS)
+    ]
+    if not slow:
+        return []
+    compile_, latency = max(slow, key=lambda pair: pair[1] * (pair[0].calls or 1))
+    file, line = user_place(compile_)
+    parts: dict[str, int] = defaultdict(int)
+    for guard in _flat(context, compile_):
+        parts[re.sub(r"\[[^\]]*\]|\.\w+$", "", guard)] += 1
+    top = ", ".join(
+        f"{number} under {name or 'the frame'}" for name, number in sorted(parts.items(), key=lambda item: -item[1])[:3]
+    )
+    share = ""
+    if compile_.call_seconds:
+        share = f", {100 * latency / (1e6 * compile_.call_seconds):.0f} % of a call"
+    return [
+        Finding(
+            ids=["guard-cost"],
+            category="cost",
+            severity="low",
+            title=f"{compile_.guards or 0} guards take {latency:.0f} microseconds before every call of {compile_.function}{share}",
+            file=file,
+            line=line,
+            function=compile_.function,
+            code=code_at(file, line),
+            cause=f"Guards are checked one by one before each call (measured by Dynamo when the entry was made): {top}.",
+            fix=(
+                'torch.compile(model, options={"guard_filter_fn": torch.compiler.skip_guard_on_inbuilt_nn_modules_unsafe}) drops guards on module internals '
+                "that never change; pass fewer Python objects; or torch.compiler.set_stance(skip_guard_eval_unsafe=True) once everything is warm."
+            ),
+            gain=f"up to {latency:.0f} microseconds per call (measured once)",
+            verify=context.check_command("--max-recompiles 1"),
+            evidence=_evidence([compile_]),
+            cost=latency * 1e-6 * (compile_.calls or 1),
+        )
+    ]
+
+
+def _flat(context: Context, compile_: Compile) -> list[str]:
+    found = []
+    waiting = list(context.recording.guards(compile_))
+    while waiting:
+        guard = waiting.pop()
+        if guard.type:
+            found.append(guard.source)
+        waiting.extend(guard.children)
+    return found
+
+
+def _ddp(context: Context, compiles: list[Compile]) -> list[Finding]:
+    found = []
+    by_place: dict[tuple[str, int], list[tuple[Compile, int]]] = defaultdict(list)
+    for compile_ in compiles:
+        children = sum(
+            1 for text in compile_.graphs if "ddp_split_child" in text.name or "optimize_ddp_split_child" in text.name
+        )
+        if children > 1:
+            by_place[user_place(compile_)].append((compile_, children))
+    for (file, line), members in by_place.items():
+        compile_, children = members[0]
+        found.append(
+            Finding(
+                ids=["ddp-split"],
+                category="cost",
+                severity="info",
+                title=f"DDPOptimizer cut {compile_.function} into {children} graphs",
+                file=file,
+                line=line,
+                function=compile_.function,
+                code=code_at(file, line),
+                cause=f"DistributedDataParallel reduces gradients in buckets; the graph is split at their borders into {children} pieces so that communication overlaps with backward.",
+                fix="Meant so. With a fast network or few parameters: a larger bucket_cap_mb in DistributedDataParallel gives fewer pieces; torch._dynamo.config.optimize_ddp = False one graph without overlap.",
+                gain="fusion across the cuts, against overlap of communication: measure both",
+                verify=context.try_command("config:optimize_ddp=False"),
+                evidence=_evidence([each for each, _ in members]),
+                cost=float(children),
+                change="config:optimize_ddp=False",
+            )
+        )
+    return found

@@ -1,0 +1,80 @@
+"""What is wrong with a run, worst first: the findings of every diagnosis, with effects joined to their causes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxscope.diagnosis import breaks, caches, cost, failures, nothing, recompiles, threads
+from fxscope.diagnosis.causes import cause_of
+from fxscope.diagnosis.context import Context
+from fxscope.diagnosis.findings import Finding, severity_rank, worst_first
+from fxscope.diagnosis.frames import frames
+from fxscope.diagnosis.remedies import remedy
+
+if TYPE_CHECKING:
+    from fxscope.recording.recording import Recording
+
+
+def diagnose(recording: Recording) -> list[Finding]:
+    """Everything that is wrong, worst first. A healthy run has no finding above severity ``info``.
+
+    Args:
+        recording: The recording; it is only read.
+    """
+    context = Context(recording)
+    found_breaks = breaks.findings(context)
+    found_failures = failures.findings(context)
+    found = [
+        *found_failures,
+        *_join_failures(found_breaks, found_failures),
+        *_join_breaks(recompiles.findings(context), found_breaks),
+        *threads.findings(context),
+        *nothing.findings(context),
+        *cost.findings(context),
+        *caches.findings(context),
+    ]
+    return worst_first(found)
+
+
+def explain_records(recording: Recording) -> None:
+    """Fill ``cause`` and ``fix`` of every graph break and recompile of a recording, in place.
+
+    ``cause`` is the leading finding id, ``fix`` the advice; both stay as they are where they are filled already.
+    """
+    for found in recording.graph_breaks:
+        if found.cause is None:
+            cause = cause_of(found)
+            found.cause, found.fix = cause.ids[0], breaks.fix_of(found, cause)
+    for frame in frames(Context(recording)):
+        for change in frame.changes:
+            if change.recompile.cause is None:
+                change.recompile.cause = change.ids[0]
+                change.recompile.fix = remedy(change.ids[0], frame, change).fix
+
+
+def _join_breaks(found: list[Finding], found_breaks: list[Finding]) -> list[Finding]:
+    """Recompiles for a value that crossed a break are an effect of that break."""
+    by_line = {(finding.file, finding.line): finding for finding in found_breaks}
+    kept = []
+    for finding in found:
+        first = by_line.get((finding.file, finding.line))
+        if first is None or "break-value" not in finding.ids:
+            kept.append(finding)
+            continue
+        first.ids.extend(
+            id_
+            for id_ in ("break-value", *finding.ids)
+            if id_ not in first.ids and id_ not in ("dynamic-size", "changing-number")
+        )
+        first.cause += f" The value that crosses the break is guarded behind it: {finding.title}."
+        first.evidence.extend(finding.evidence)
+        first.cost += finding.cost
+        if severity_rank(finding.severity) < severity_rank(first.severity):
+            first.severity = finding.severity
+    return kept
+
+
+def _join_failures(found_breaks: list[Finding], found_failures: list[Finding]) -> list[Finding]:
+    """A break that is also the failure's line is told once, as the failure."""
+    failed = {(finding.file, finding.line) for finding in found_failures}
+    return [finding for finding in found_breaks if (finding.file, finding.line) not in failed]

@@ -1,0 +1,230 @@
+"""Findings from compiles that raised: the first cause, not the last exception."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from fxscope.diagnosis.causes import cause_of
+from fxscope.diagnosis.context import Context
+from fxscope.diagnosis.findings import Evidence, Finding, Severity
+from fxscope.diagnosis.registry import advice, lookup
+from fxscope.diagnosis.rewrites import rewrite
+from fxscope.diagnosis.statement import code_at, statement_at
+from fxscope.recording.records import Failure, GraphBreak
+from fxscope.recording.userline import is_user_file
+
+_NO_FAKE = re.compile(
+    r"no fake impl registered|register_fake|no meta (?:kernel|function)|Meta' backend|MetaTensor|UnsupportedFakeTensor|"
+    r"There was no (?:fake|abstract) impl|UnsupportedOperatorException|operator .* has no kernel for the meta|DynamicOutputShapeException",
+    re.IGNORECASE,
+)
+_ACROSS = re.compile(
+    r"backward through the graph a second time|saved tensors after they have already been freed|donated buffer|external grad_fn|"
+    r"already consumed grad_fn|does not require grad and does not have a grad_fn|tensors used in the graph (?:may|appears to) not|"
+    r"grad_fn linkage|torch\.autograd\.grad\(\) consumes|output that requires grad",
+    re.IGNORECASE,
+)
+_OPERATOR = re.compile(
+    r"<CustomOpDef\(([\w:.]+)\)>|call_function ([\w.]+?\.[\w.]+)\(|operator '?([\w]+::[\w.]+)|torch\.ops\.([\w.]+)|([a-z_]\w*::\w+)"
+)
+_MARKED = re.compile(
+    r"You marked (L\[.+?\](?:\.\w+)*)\.size\(\)\[(\d+)\] as dynamic but your code specialized it to be a constant \((\d+)\)"
+)
+
+
+def findings(context: Context) -> list[Finding]:
+    """One finding per place and kind of failure."""
+    groups: dict[tuple[str, str, int], list[tuple[int, Failure]]] = defaultdict(list)
+    for index, failure in enumerate(context.recording.failures):
+        groups[failure.type, failure.file, failure.line].append((index, failure))
+    return [_finding(context, members) for members in groups.values()]
+
+
+def _finding(context: Context, members: list[tuple[int, Failure]]) -> Finding:
+    _, failure = members[0]
+    ids, cause, fix = _explain(context, failure)
+    file, line = _place(context, failure)
+    compile_ = context.by_key.get(failure.compile_key)
+    went_on = context.recording.session.exit_code == 0 or bool(context.dynamo_config(compile_).get("suppress_errors"))
+    if went_on and failure.phase in ("backend", "dynamo") and "frame-skipped" not in ids:
+        ids.append("frame-skipped")
+        cause += " The error is suppressed, so that function runs eager without a word."
+    severity: Severity = "high"
+    return Finding(
+        ids=ids,
+        category="failure",
+        severity=severity,
+        title=f"{failure.type}: {_first_line(failure.message)}",
+        file=file,
+        line=line,
+        function=compile_.function if compile_ else "",
+        code=code_at(file, line)
+        or next((each.code.strip() for each in failure.stack if (each.file, each.line) == (file, line)), ""),
+        cause=cause,
+        fix=fix,
+        gain="the function runs compiled" if went_on else "the program runs",
+        verify=context.check_command("--max-graph-breaks 0"),
+        evidence=[
+            Evidence(
+                kind="failure", text=f"{each.id} {each.phase}: {each.type}", compile_key=each.compile_key, index=index
+            )
+            for index, each in members
+        ],
+        cost=1000.0 + len(members),
+    )
+
+
+def _place(context: Context, failure: Failure) -> tuple[str, int]:
+    if failure.phase == "constraint":
+        for event in context.shapes.get(failure.compile_key, []):
+            if event.kind == "specialization" and event.line is not None and is_user_file(event.line.file):
+                return event.line.file, event.line.line
+    for each in reversed(failure.stack):
+        if is_user_file(each.file):
+            return each.file, each.line
+    if is_user_file(failure.file):
+        return failure.file, failure.line
+    compile_ = context.by_key.get(failure.compile_key)
+    if compile_ is not None and compile_.user_line:
+        return compile_.user_file, compile_.user_line
+    return (compile_.file, compile_.line) if compile_ is not None else (failure.file, failure.line)
+
+
+def _explain(context: Context, failure: Failure) -> tuple[list[str], str, str]:
+    message = failure.message
+    if failure.phase == "constraint" or failure.type == "ConstraintViolationError":
+        return _constraint(failure)
+    if _NO_FAKE.search(message):
+        return _no_fake(failure)
+    if _ACROSS.search(message):
+        return (
+            ["grad-across-boundary"],
+            f"Gradients cross the border of the compiled region: {_first_line(message)}",
+            advice("grad-across"),
+        )
+    if failure.phase == "backward":
+        return (
+            ["backward-failed"],
+            f"The backward graph failed: {_reason(message)}",
+            (
+                "Find the operation with TORCH_COMPILE backend aot_eager (fxscope try --what backend:aot_eager): if that fails too, the operation's backward "
+                "has no fake kernel or mutates what it saved; else the backend's lowering of it does. Keep that operation outside of the compiled function."
+            ),
+        )
+    if failure.phase == "backend" or failure.type == "BackendCompilerFailed":
+        return _backend(message)
+    return _dynamo(failure)
+
+
+def _constraint(failure: Failure) -> tuple[list[str], str, str]:
+    marked = _MARKED.search(failure.message)
+    if marked is None:
+        return (
+            ["mark-dynamic-violated"],
+            _first_line(failure.message),
+            ("Take sizes from x.shape instead of numbers, or use torch._dynamo.maybe_mark_dynamic, which gives way."),
+        )
+    name, dim, value = re.sub(r"^L\['(\w+)'\]", r"\1", marked[1]), marked[2], marked[3]
+    fix = (
+        f"Replace the number {value} by {name}.shape[{dim}] where the code fixes the size; or torch._dynamo.maybe_mark_dynamic({name}, {dim}), "
+        "which gives way instead of failing."
+    )
+    return (
+        ["mark-dynamic-violated"],
+        f"mark_dynamic promised that size {dim} of {name} varies, but the code fixes it to {value}.",
+        fix,
+    )
+
+
+def _no_fake(failure: Failure) -> tuple[list[str], str, str]:
+    names = _OPERATOR.search(failure.message)
+    operator = next((group for group in names.groups() if group), "") if names else ""
+    operator = operator.removesuffix(".default").replace(".", "::", 1) if "::" not in operator else operator
+    short = operator.rpartition("::")[2] or "op"
+    fix = (
+        f"Register what the output looks like:\n    @torch.library.register_fake({operator or 'ns::op'!r})\n    def _(x, *args):\n        return torch.empty_like(x)  # shape, dtype and device of the result\n"
+        f"(for an operator made with torch.library.custom_op: @{short}.register_fake)"
+    )
+    return (
+        ["missing-fake-kernel"],
+        f"The custom operator {operator or '(named in the message)'} has no fake kernel, so its output cannot be known at compile time.",
+        fix,
+    )
+
+
+def _backend(message: str) -> tuple[list[str], str, str]:
+    backend = re.search(r"backend='([^']+)'", message)
+    name = backend[1] if backend else "the backend"
+    return ["backend-failed"], f"{name} raised on a graph: {_reason(message)}", advice("backend")
+
+
+def _dynamo(failure: Failure) -> tuple[list[str], str, str]:
+    """An exception of Dynamo: a graph break under fullgraph, a higher-order operator, or the program's own error."""
+    message = failure.message
+    record = _as_break(failure)
+    cause = cause_of(record)
+    entry = lookup(record.gb_id, record.kind)
+    known = bool(record.gb_id) or bool(entry.id)
+    file, line = failure.file, failure.line
+    changed = rewrite(cause.advice, statement_at(file, line, code_at(file, line)))
+    fix = advice(cause.advice, name=f"`{cause.callee.name}`" if cause.callee.name else "", detail=_reason(message))
+    fix += f"\n{changed.text()}" if changed else ""
+    if "GuardOnDataDependentSymNode" in failure.type or "data-dependent expression" in message.lower():
+        expression = re.search(r"expression:? (.+?)(?: \(unhinted|\.|$)", message)
+        return (
+            ["data-dependent-value", "fullgraph-error"],
+            "A size that is only known from data decides something.",
+            (
+                f"State what is known of it before it is used: torch._check({expression[1] if expression else 'n >= 0'}); or keep the value a tensor (mask instead of slice)."
+            ),
+        )
+    if "HigherOrderOp" in failure.type:
+        ids = ["higher-order-op", *(id_ for id_ in cause.ids if id_ != "higher-order-op" and known)]
+        return (
+            ids,
+            f"The body of a higher-order operator cannot be captured whole: {_reason(message)}",
+            fix if known else advice("higher-order"),
+        )
+    if failure.phase == "fullgraph" or failure.type in ("Unsupported", "ResumePrologueTracingError"):
+        ids = ["fullgraph-error", *(id_ for id_ in cause.ids if id_ != "frame-skipped")]
+        return ids, f"fullgraph=True allows no graph break, and here is one: {record.kind}.", fix
+    if failure.type in ("TorchRuntimeError", "UserError", "ObservedException") or "fake tensor" in message:
+        return (
+            ["user-error"],
+            f"The operation fails already on shapes and dtypes: {_reason(message)}",
+            advice("user-error", detail=_reason(message)),
+        )
+    return ["dynamo-internal"], f"Dynamo itself failed: {_reason(message)}", advice("internal")
+
+
+def _as_break(failure: Failure) -> GraphBreak:
+    """The failure's text read like that of a graph break: title, explanation, context, id."""
+    text = failure.message
+    body = text.partition("Got graph break/error:\n\n")[2] or text
+    url = re.search(r"/gb(\d+)\.html", body)
+    title, _, rest = body.strip().partition("\n")
+    context = rest.partition("Developer debug context:")[2].partition("\n")[0].strip()
+    return GraphBreak(
+        site="",
+        file=failure.file,
+        line=failure.line,
+        gb_id=f"GB{int(url[1]):04d}" if url else None,
+        kind=title.strip(),
+        reason=body,
+        explanation=rest.partition("Explanation:")[2].partition("\n  Hint")[0].strip(),
+        context=context,
+    )
+
+
+def _first_line(message: str) -> str:
+    return next((line.strip() for line in message.splitlines() if line.strip()), "")[:200]
+
+
+def _reason(message: str) -> str:
+    """The line of an error text that says most: the last "SomethingError: ..." of it, else the first line."""
+    got = re.search(r"got (\w+\(.*?\))(?:\n|$)", message)
+    if got:
+        return got[1][:300]
+    named = re.findall(r"^(\w+(?:Error|Exception)\b.*)$", message, re.MULTILINE)
+    return (named[-1] if named else _first_line(message))[:300]

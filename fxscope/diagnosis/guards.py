@@ -1,0 +1,178 @@
+"""What one failed guard says: the finding id of its cause, and the user's name for what was checked."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from fxscope.recording.records import FailedGuard
+
+
+class GuardCause(msgspec.Struct, frozen=True, kw_only=True):
+    """One failed guard, understood.
+
+    Attributes:
+        ids: Finding ids, the cause first. A size that changed is ``dynamic-size`` here; only the story of the whole frame
+            can tell whether dynamic shapes were off, or whether the code fixed the size again.
+        name: What was checked, as the user writes it: ``x``, ``self.calls``, ``cfg['lr']``.
+        dim: The dimension, for sizes and strides.
+    """
+
+    ids: tuple[str, ...]
+    name: str
+    dim: int | None = None
+
+
+_LOCAL = re.compile(r"L\['(\w+)'\]")
+_GLOBAL = re.compile(r"G\['([\w.]+)'\]")
+_PARAMETER = re.compile(r"\._?(parameters|buffers)\b|\._parameters\[|\._buffers\[|\.(weight|bias)$")
+_INDEX_NAME = re.compile(r"(^|_)(idx|index|id|num|number|layer|block|depth|level|stage|rank|i)$")
+_ZERO_ONE = re.compile(r"^[01]$")
+
+_BY_KIND = {
+    "stride": ("layout",),
+    "rank": ("tensor-rank", "dynamic-size"),
+    "dtype": ("dtype-or-device",),
+    "device": ("dtype-or-device",),
+    "requires_grad": ("grad-mode",),
+    "grad_mode": ("grad-mode",),
+    "autocast": ("autocast",),
+    "function_mode": ("function-mode",),
+    "default_device": ("function-mode",),
+    "backend": ("new-compile-each-call",),
+    "length": ("container-size",),
+    "keys": ("container-size",),
+    "none": ("none-or-tensor",),
+    "aliasing": ("tensor-aliasing",),
+    "string": ("changing-number",),
+    "bool": ("changing-number",),
+    "number": ("changing-number",),
+    "value": ("changing-number",),
+}
+
+
+def name_of(source: str | None) -> str:
+    """A guard's source as the user writes it: ``L['self']._modules['head'].scale`` -> ``self.head.scale``."""
+    text = source or ""
+    text = _LOCAL.sub(r"\1", text)
+    text = _GLOBAL.sub(r"\1", text)
+    text = re.sub(
+        r"\._(?:modules|parameters|buffers)\['(\w+)'\]", lambda m: f"[{m[1]}]" if m[1].isdigit() else f".{m[1]}", text
+    )
+    text = re.sub(r"\.__dict__\['(\w+)'\]", r".\1", text)
+    text = re.sub(r"\.__closure__\[\d+\]\.cell_contents", "", text)
+    text = re.sub(r"^args\[(\d+)\]$", r"argument \1", text)
+    return re.sub(r"\.(size|stride)\(\)(\[\d+\])?$", "", text)
+
+
+def cause_of_guard(guard: FailedGuard, *, resumed: bool = False) -> GuardCause:
+    """The cause of one failed guard.
+
+    Args:
+        guard: The guard.
+        resumed: The frame resumes behind a graph break.
+    """
+    source = guard.source or ""
+    text = guard.guard
+    name = name_of(source)
+    if "___stack" in source or "___stack" in text:
+        return GuardCause(ids=("break-value",), name=name or "a value", dim=guard.index)
+    if (
+        text.startswith("'NoneType' object")
+        or "found <class 'NoneType'>" in text
+        or re.search(r"\bis (not )?None\b|== None$", text)
+    ):
+        return GuardCause(ids=("none-or-tensor",), name=name)
+    if "_dynamo_dynamic_indices" in text or "_dynamo_unbacked_indices" in text or "_dynamo_static_indices" in text:
+        return GuardCause(ids=("dynamic-size",), name=name)
+    ids = _ids(guard, source, name, text)
+    if resumed and ids[0] == "changing-number" and guard.kind in ("number", "bool", "string"):
+        ids = ("break-value", *ids)
+    return GuardCause(ids=tuple(dict.fromkeys(ids)), name=name, dim=guard.index)
+
+
+def _ids(guard: FailedGuard, source: str, name: str, text: str) -> tuple[str, ...]:
+    kind = guard.kind
+    if name.endswith(".training") or text.replace("not ", "").split(" ")[0].endswith(".training"):
+        return ("train-eval",)
+    if kind == "size":
+        return _size(guard, source)
+    if kind == "shape":
+        return _shape(text)
+    if kind == "global_state":
+        return ("autocast",) if "autocast" in text else ("grad-mode",) if "grad" in text else ("global-state",)
+    if kind == "dispatch_key":
+        changed = set(re.findall(r"\w+", guard.expected or "")) ^ set(re.findall(r"\w+", guard.actual or ""))
+        return (
+            ("grad-mode",) if any("Autograd" in key or "ADInplace" in key for key in changed) else ("dtype-or-device",)
+        )
+    if kind == "type":
+        return _type(guard, source, text)
+    if kind == "identity":
+        return _identity(source, text)
+    if kind == "attribute":
+        return ("changing-attribute",)
+    if re.search(r"\b(KeyError|IndexError) on\b|dict\.keys\(", text):
+        return _container(source or text)
+    if kind in ("length", "keys"):
+        return _container(source)
+    if kind in ("number", "string", "bool", "value"):
+        return _value(source, name, kind)
+    return _BY_KIND.get(kind, ("other-guard",))
+
+
+def _size(guard: FailedGuard, source: str) -> tuple[str, ...]:
+    if _PARAMETER.search(source) or "Guard failed on a parameter" in guard.guard:
+        return ("shared-code",)
+    if _ZERO_ONE.match(guard.actual or "") or _ZERO_ONE.match(guard.expected or ""):
+        return ("size-zero-one", "dynamic-size")
+    return ("dynamic-size",)
+
+
+def _shape(text: str) -> tuple[str, ...]:
+    if "0/1 specialization" in text or re.match(r"^2 <= [\w.\[\]'\"]+\.(size|stride)\(\)\[\d+\]$", text):
+        return ("size-zero-one",)
+    return ("shape-expression",)
+
+
+def _type(guard: FailedGuard, source: str, text: str) -> tuple[str, ...]:
+    if source == "L['self']" or source.endswith(".__code__"):
+        return ("shared-code",)
+    kinds = f"{guard.expected} {guard.actual}"
+    if "NoneType" in kinds:
+        return ("none-or-tensor",)
+    if re.search(r"ensor|Parameter|\b(float|int|bool|complex)\b|ndarray", kinds + text):
+        return ("tensor-type",)
+    return ("object-identity",)
+
+
+def _identity(source: str, text: str) -> tuple[str, ...]:
+    if source.endswith(".__code__"):
+        return ("object-identity", "shared-code")
+    if re.search(r"type=<class '(NoneType|bool)'>", text):
+        return ("none-or-tensor",) if "NoneType" in text else ("changing-attribute",)
+    if source.startswith("L['self']") and source.count("[") == 1 and "." not in source:
+        return ("shared-code", "object-identity")
+    return ("object-identity",)
+
+
+def _container(source: str) -> tuple[str, ...]:
+    if re.search(r"_(modules|parameters|buffers)\b", source):
+        return ("shared-code", "container-size")
+    return ("container-size",)
+
+
+def _value(source: str, name: str, kind: str) -> tuple[str, ...]:
+    attribute = bool(re.search(r"\.\w+$|\.__dict__\['\w+'\]$", source))
+    if source.startswith("G["):
+        return ("changing-attribute", "changing-global") if attribute else ("changing-global",)
+    if attribute:
+        owner_is_module = source.startswith("L['self']")
+        indexed = owner_is_module and kind == "number" and _INDEX_NAME.search(name.rpartition(".")[2])
+        return ("changing-attribute", "shared-code") if indexed else ("changing-attribute",)
+    if ".param_groups" in source:
+        return ("changing-number",)
+    if re.match(r"L\['self'\]\.", source):
+        return ("changing-attribute", "changing-number")
+    return ("changing-number",)

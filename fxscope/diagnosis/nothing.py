@@ -1,0 +1,240 @@
+"""Findings where torch.compile had no effect, and where compiled code is silently not what the program says."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from typing import Any
+
+from fxscope.diagnosis.context import Context
+from fxscope.diagnosis.findings import Evidence, Finding
+from fxscope.diagnosis.statement import code_at, source_tree
+
+_MODES = re.compile(
+    r"(TorchDispatchMode|FlopCounterMode|FakeTensorMode|DebugMode|ProxyTorchDispatchMode|LoggingMode|\w*DispatchMode)$"
+)
+
+
+def findings(context: Context) -> list[Finding]:
+    """Nothing compiled at all, functions that were compiled and never ran, dispatch modes, hooks that came late."""
+    found = [_late_hook(context, notice) for notice in context.notices if notice.get("kind") == "late-hook"]
+    found += [_dispatch_mode(context, notice) for notice in context.notices if notice.get("kind") == "dispatch-mode"]
+    if not found and not context.recording.compiles and not context.recording.failures:
+        found.append(_nothing(context))
+    return found
+
+
+def _nothing(context: Context) -> Finding:
+    calls = [notice for notice in context.notices if notice.get("kind") == "torch-compile"]
+    program = _program(context)
+    tree = source_tree(program) if program else None
+    mode = _mode_in(tree) if tree is not None else None
+    ids = ["nothing-compiled"]
+    if mode is not None:
+        ids = ["nothing-compiled", "dispatch-mode"]
+    site = _site(calls, program, tree)
+    file, line, why, fix = site
+    if mode is not None and not why:
+        line, why = (
+            mode.lineno,
+            f"A dispatch mode is active around the call (`{ast.unparse(mode)[:80]}`), and Dynamo steps aside under one.",
+        )
+        fix = "Leave the mode (FlopCounterMode, a profiler's mode, FakeTensorMode) while the compiled function is called; measure with it on the eager model."
+    if not why:
+        why = "No function was compiled in the whole run."
+        fix = 'Call what torch.compile returns (or model.compile()), and look for TORCH_COMPILE_DISABLE, torch.compiler.set_stance("force_eager") and torch.compiler.disable.'
+    return Finding(
+        ids=ids,
+        category="nothing-compiled",
+        severity="high",
+        title="torch.compile had no effect: nothing was compiled",
+        file=file,
+        line=line,
+        function="",
+        code=code_at(file, line),
+        cause=why,
+        fix=fix,
+        gain="the model runs compiled at all",
+        verify=f"fxscope run --headless -o after.fxscope {context.script} && fxscope report after.fxscope",
+        evidence=[Evidence(kind="note", text="no compile in the log")]
+        + [
+            Evidence(kind="note", text=f"torch.compile called at {notice.get('file')}:{notice.get('line')}")
+            for notice in calls[:5]
+        ],
+        cost=1.0,
+    )
+
+
+def _program(context: Context) -> str:
+    """Path of the script that ran, "" where the log does not know it."""
+    session = context.recording.session
+    for word in session.argv:
+        if word.endswith(".py"):
+            return word if os.path.isabs(word) else os.path.join(session.cwd or "", word)
+    return ""
+
+
+def _site(calls: list[dict[str, Any]], program: str, tree: ast.Module | None) -> tuple[str, int, str, str]:
+    """File, line, cause and fix of the torch.compile call that came to nothing."""
+    if tree is not None:
+        suspects = list(_suspects(tree))
+        if suspects:
+            node, why, fix = suspects[0]
+            return program, node.lineno, why, fix
+    if calls:
+        first = calls[0]
+        return (
+            str(first.get("file") or program),
+            int(first.get("line") or 0),
+            "torch.compile was called, but what it returned never ran.",
+            "Keep the result and call it: model = torch.compile(model); or compile in place: model.compile().",
+        )
+    if program and tree is not None and (decorated := _compile_calls(tree)):
+        return (
+            program,
+            decorated[0].lineno,
+            "torch.compile was called, but what it returned never ran.",
+            ("Call the compiled function itself (not the original, a bound .forward or a copy made before compiling)."),
+        )
+    return program, 0, "", ""
+
+
+def _suspects(tree: ast.Module) -> list[tuple[ast.stmt, str, str]]:
+    """torch.compile calls whose result cannot be used: thrown away, or bound to a name that nothing reads."""
+    found: list[tuple[ast.stmt, str, str]] = []
+    for scope in ast.walk(tree):
+        if not isinstance(scope, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        for node in _own_statements(scope):
+            if isinstance(node, ast.Expr) and _is_compile(node.value):
+                target = (
+                    ast.unparse(node.value.args[0]) if isinstance(node.value, ast.Call) and node.value.args else "model"
+                )
+                found.append(
+                    (
+                        node,
+                        "The result of torch.compile is thrown away; it does not change its argument.",
+                        f"before:\n    {ast.unparse(node)}\nafter:\n    {target} = {ast.unparse(node)}\nor compile in place: {target}.compile()",
+                    )
+                )
+            elif isinstance(node, ast.Assign) and _is_compile(node.value) and isinstance(node.targets[0], ast.Name):
+                name = node.targets[0].id
+                if name == "self" or (
+                    isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and not _read_after(scope, name, node)
+                ):
+                    options = (
+                        ", ".join(ast.unparse(keyword) for keyword in node.value.keywords)
+                        if isinstance(node.value, ast.Call)
+                        else ""
+                    )
+                    target = (
+                        ast.unparse(node.value.args[0])
+                        if isinstance(node.value, ast.Call) and node.value.args
+                        else name
+                    )
+                    found.append(
+                        (
+                            node,
+                            f"The compiled module is bound to the local name {name!r} and forgotten when the function returns; the caller still has the original.",
+                            f"before:\n    {ast.unparse(node)}\nafter:\n    {target}.compile({options})\nor return the compiled module and use it in the caller.",
+                        )
+                    )
+    return found
+
+
+def _own_statements(scope: ast.AST) -> list[ast.stmt]:
+    """Statements of a scope, without those of functions and classes inside of it."""
+    found: list[ast.stmt] = []
+    waiting = list(getattr(scope, "body", []))
+    while waiting:
+        node = waiting.pop(0)
+        found.append(node)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        for field in ("body", "orelse", "finalbody"):
+            waiting.extend(getattr(node, field, []))
+        for handler in getattr(node, "handlers", []):
+            waiting.extend(handler.body)
+    return found
+
+
+def _is_compile(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in (
+        "torch.compile",
+        "torch._dynamo.optimize",
+        "torch.compiler.compile",
+    )
+
+
+def _compile_calls(tree: ast.Module) -> list[ast.expr]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_compile(node)]
+
+
+def _read_after(scope: ast.AST, name: str, node: ast.stmt) -> bool:
+    return any(
+        isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load) and each.lineno > node.lineno
+        for each in ast.walk(scope)
+    )
+
+
+def _mode_in(tree: ast.Module) -> ast.expr | None:
+    """A dispatch mode that a ``with`` of the program enters."""
+    classes = {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and any(_MODES.search(ast.unparse(base)) for base in node.bases)
+    }
+    for node in ast.walk(tree):
+        for item in getattr(node, "items", []) if isinstance(node, (ast.With, ast.AsyncWith)) else []:
+            called = item.context_expr
+            name = ast.unparse(called.func if isinstance(called, ast.Call) else called)
+            if name in classes or _MODES.search(name):
+                return called
+    return None
+
+
+def _dispatch_mode(context: Context, notice: dict[str, Any]) -> Finding:
+    mode = str(notice.get("text") or "a dispatch mode")
+    ids = ["dispatch-mode"] if context.recording.compiles else ["nothing-compiled", "dispatch-mode"]
+    file, line = str(notice.get("file") or ""), int(notice.get("line") or 0)
+    return Finding(
+        ids=ids,
+        category="nothing-compiled",
+        severity="high",
+        title=f"Compiled calls ran eager under {mode}",
+        file=file,
+        line=line,
+        function=str(notice.get("function") or ""),
+        code=code_at(file, line),
+        cause=f"{mode} was active when the compiled function was called; Dynamo steps aside under a dispatch mode, without a word.",
+        fix="Leave the mode while the compiled function is called, or use it on the eager model only.",
+        gain="these calls run compiled",
+        verify=context.check_command("--max-graph-breaks 0"),
+        evidence=[Evidence(kind="note", text=f"{mode} at {file}:{line}")],
+        cost=1.0,
+    )
+
+
+def _late_hook(context: Context, notice: dict[str, Any]) -> Finding:
+    file, line = str(notice.get("file") or ""), int(notice.get("line") or 0)
+    return Finding(
+        ids=["late-hook"],
+        category="wrong",
+        severity="high",
+        title="A hook was registered on a module after it was compiled",
+        file=file,
+        line=line,
+        function=str(notice.get("function") or ""),
+        code=code_at(file, line),
+        cause="Hooks are not guarded (torch._dynamo.config.skip_nnmodule_hook_guards is True), so the code compiled before goes on without calling this hook.",
+        fix=(
+            "Register the hook before the first compiled call; or set torch._dynamo.config.skip_nnmodule_hook_guards = False before compiling "
+            "(then a new hook recompiles); or call torch.compiler.reset() after registering."
+        ),
+        gain="the hook is called",
+        verify="fxscope try --what config:skip_nnmodule_hook_guards=False " + context.script,
+        evidence=[Evidence(kind="note", text=str(notice.get("text") or "hook"))],
+        cost=10.0,
+        change="config:skip_nnmodule_hook_guards=False",
+    )

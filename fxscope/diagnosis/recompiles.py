@@ -1,0 +1,187 @@
+"""Findings from recompiles and from the recompile limit: one per code object and cause."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fxscope.diagnosis.context import Context, count, short_seconds
+from fxscope.diagnosis.findings import Evidence, Finding, Severity, kinds
+from fxscope.diagnosis.frames import Change, Frame, frames
+from fxscope.diagnosis.remedies import listed, remedy, values_of
+from fxscope.diagnosis.statement import code_at
+
+# One recompile of these kinds mends itself or is meant: a fact worth knowing, not a fault.
+_BENIGN = frozenset({"dynamic-size", "changing-number", "train-eval", "grad-mode"})
+_NOTABLE_SECONDS = 10.0  # a benign recompile that took longer is worth saving
+
+
+def findings(context: Context) -> list[Finding]:
+    """One finding per code object with recompiles, with all its causes."""
+    return [_finding(context, frame) for frame in _merged(frames(context))]
+
+
+def _merged(found: list[Frame]) -> list[Frame]:
+    """A resumed frame recompiles for what its function did already: that is one story."""
+    whole = {(frame.rank, frame.file, frame.name): frame for frame in found if not frame.resumed}
+    kept = []
+    for frame in found:
+        first = whole.get((frame.rank, frame.file, frame.name))
+        if frame.resumed and first is not None and frame.limit is None:
+            told = {(change.ids[0], change.name) for change in first.changes}
+            again = [change for change in frame.changes if (change.ids[0], change.name) in told]
+            first.changes.extend(again)
+            frame.changes = [change for change in frame.changes if change not in again]
+            if not frame.changes:
+                first.seconds += frame.seconds
+                continue
+        kept.append(frame)
+    return kept
+
+
+def lead_change(frame: Frame) -> Change | None:
+    """The recompile that stands for the frame: of its most frequent cause, the last (its entry was the most general)."""
+    if not frame.changes:
+        return None
+    lead, _ = Counter(change.ids[0] for change in frame.changes).most_common(1)[0]
+    return next(change for change in frame.changes if change.ids[0] == lead)
+
+
+def ids_of(frame: Frame) -> list[str]:
+    """Finding ids of a frame: what it is, then the causes by frequency, then the effect."""
+    causes = [id_ for id_, _ in Counter(change.ids[0] for change in frame.changes).most_common()]
+    causes += [id_ for change in frame.changes for id_ in change.ids[1:]]
+    if "size-zero-one" in causes or "unrolled-loop" in causes:
+        causes = [id_ for id_ in causes if id_ != "dynamic-size"]
+    ids = (["recompile-storm"] if frame.storm else []) + causes + (["recompile-limit"] if _limited(frame) else [])
+    return list(dict.fromkeys(ids))
+
+
+def _limited(frame: Frame) -> bool:
+    return frame.limit is not None or any(change.recompile.outcome == "refused" for change in frame.changes)
+
+
+def _finding(context: Context, frame: Frame) -> Finding:
+    ids = ids_of(frame)
+    change = lead_change(frame)
+    file, line = frame.place
+    compiled = sum(1 for each in frame.changes if each.recompile.outcome == "compiled")
+    severity = _severity(ids, frame, compiled)
+    remedies = [remedy(id_, frame, _of(frame, id_)) for id_ in _causes(frame)]
+    lead = remedies[0] if remedies else None
+    verify = ""
+    if severity != "info":
+        verify = (
+            context.try_command(lead.change) if lead and lead.change else context.check_command("--max-recompiles 1")
+        )
+    return Finding(
+        ids=ids,
+        category="recompiles",
+        severity=severity,
+        title=_title(frame, change, compiled),
+        file=file,
+        line=line,
+        function=frame.name,
+        code=code_at(file, line) or (change.line.code.strip() if change and change.line and not frame.resumed else ""),
+        cause=_cause(frame, change),
+        fix="\n".join(dict.fromkeys(each.fix for each in remedies)) or kinds()["recompile-limit"].meaning,
+        gain=_gain(frame, compiled),
+        verify=verify,
+        evidence=_evidence(frame),
+        cost=frame.seconds + compiled + (50.0 if _limited(frame) else 0.0),
+        change=lead.change if lead else "",
+    )
+
+
+def _causes(frame: Frame) -> list[str]:
+    causes = [id_ for id_, _ in Counter(change.ids[0] for change in frame.changes).most_common(3)]
+    if len(causes) > 1 and ("size-zero-one" in causes or "unrolled-loop" in causes):
+        causes = [id_ for id_ in causes if id_ != "dynamic-size"]
+    return causes
+
+
+def _of(frame: Frame, id_: str) -> Change:
+    """A recompile of one cause; one that knows its line where there is one."""
+    changes = [change for change in frame.changes if change.ids[0] == id_]
+    return next((change for change in changes if change.line is not None), changes[0])
+
+
+def _severity(ids: list[str], frame: Frame, compiled: int) -> Severity:
+    if frame.storm:
+        return "high"
+    if ids and ids[0] == "dynamic-disabled":
+        return "medium"
+    if compiled <= 1 and set(ids) <= _BENIGN:
+        return "low" if frame.seconds >= _NOTABLE_SECONDS else "info"
+    if set(ids) <= {"train-eval", "grad-mode"}:
+        return "info"
+    severity: Severity = kinds()[ids[0]].severity if ids else "low"
+    if compiled <= 1 and severity in ("medium", "high"):
+        return "low"
+    return severity
+
+
+def _title(frame: Frame, change: Change | None, compiled: int) -> str:
+    times = count(compiled, "recompile")
+    if change is None:
+        return f"{frame.name}: the recompile limit was reached"
+    values = values_of(frame, change.name)
+    what = f"{change.name} " if change.name else ""
+    shown = f": {what}{f'({listed(values)})' if len(values) > 1 else ''}".rstrip(": ")
+    limit = ", then the limit: later variants run eager" if _limited(frame) else ""
+    return f"{times} of {frame.name}{shown.rstrip()}{limit}"
+
+
+def _cause(frame: Frame, change: Change | None) -> str:
+    parts = []
+    if change is not None:
+        parts.append(kinds()[change.ids[0]].meaning)
+        asked = change.line or None
+        guard = change.guard.guard.split("  #")[0].strip()
+        if len(guard) > 140:
+            guard = guard[:140] + "..."
+        parts.append(
+            f"The guard that failed: {guard}"
+            + (
+                f" (asked for at {asked.site})"
+                if asked
+                else f" (asked for at line {change.guard.asked_line})"
+                if change.guard.asked_line and not (change.guard.asked_file or "").startswith("_dynamo/")
+                else ""
+            )
+            + "."
+        )
+    if _limited(frame):
+        hit = frame.limit
+        number = f" ({hit.value})" if hit is not None and hit.value else ""
+        parts.append(
+            f"The {hit.limit if hit else 'recompile limit'}{number} was reached: entries compiled before are still used, calls that match none run eager, "
+            "with what they call. How many calls that were is not in the log."
+        )
+    return " ".join(parts)
+
+
+def _gain(frame: Frame, compiled: int) -> str:
+    seconds = f"{short_seconds(frame.seconds)} of compile time (measured)" if frame.seconds >= 0.05 else ""
+    limit = "the calls behind the limit run compiled instead of eager" if _limited(frame) else ""
+    graphs = f"{count(compiled, 'graph')} fewer" if compiled else ""
+    return "; ".join(part for part in (graphs, seconds, limit) if part)
+
+
+def _evidence(frame: Frame) -> list[Evidence]:
+    found = [
+        Evidence(
+            kind="recompile",
+            text=f"{change.recompile.id} {'refused' if change.recompile.outcome == 'refused' else 'compiled'}: "
+            + (f"{change.guard.entry}: {change.guard.guard[:160]}" if change.guard.guard else "no reason in the log"),
+            compile_key=change.recompile.key,
+            index=change.index,
+        )
+        for change in frame.changes
+    ]
+    if frame.limit is not None:
+        found.append(
+            Evidence(
+                kind="limit", text=f"{frame.limit.limit} {frame.limit.value or ''}".strip(), index=frame.limit_index
+            )
+        )
+    return found

@@ -1,0 +1,348 @@
+"""What to do about a recompile: one remedy per cause, in the user's names and values, and the change that tries it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+import msgspec
+
+from fxscope.diagnosis.frames import Change, Frame
+
+
+class Remedy(msgspec.Struct, frozen=True, kw_only=True):
+    """Advice for one cause.
+
+    Attributes:
+        fix: For people.
+        change: What ``fxscope try --what`` can do without an edit, "" for nothing.
+    """
+
+    fix: str
+    change: str = ""
+
+
+def values_of(frame: Frame, name: str) -> list[str]:
+    """The values that were guarded for, in order, each once."""
+    found = [
+        change.guard.expected for change in frame.changes if change.name == name and change.guard.expected is not None
+    ]
+    return list(dict.fromkeys(found))
+
+
+def listed(values: list[str], most: int = 4) -> str:
+    """``0, 1, 2, ... (8 values)``."""
+    if len(values) <= most:
+        return ", ".join(values)
+    return f"{', '.join(values[:most])}, ... ({len(values)} values)"
+
+
+def remedy(id_: str, frame: Frame, change: Change) -> Remedy:
+    """The remedy of one cause.
+
+    Args:
+        id_: The finding id of the cause.
+        frame: The frame's whole story.
+        change: One recompile with that cause.
+    """
+    return _REMEDIES.get(id_, _other)(frame, change)
+
+
+def _literal(text: str | None) -> object:
+    try:
+        return ast.literal_eval(text or "")
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _changing_attribute(frame: Frame, change: Change) -> Remedy:
+    name = change.name
+    value = _literal(change.guard.expected)
+    values = values_of(frame, name)
+    owner, _, attribute = name.rpartition(".")
+    if isinstance(value, bool) or value is None:
+        return Remedy(
+            fix=f"{name} is a flag: two values are two graphs, which is the least. Set it once, or make two modules if it flips in a loop."
+        )
+    if isinstance(value, (int, float)):
+        if owner == "self" or owner.startswith("self."):
+            make = f"{owner}.register_buffer({attribute!r}, torch.tensor({value}))"
+            return Remedy(
+                fix=(
+                    f"before:\n    {name} = {value}\nafter (in __init__):\n    {make}\n"
+                    f"then {name} is data and `{name} += 1` is part of the graph. Or change it outside of forward. Without an edit: "
+                    "torch._dynamo.config.allow_unspec_int_on_nn_module = True (ints become dynamic after one recompile)."
+                ),
+                change="config:allow_unspec_int_on_nn_module=True",
+            )
+        return Remedy(
+            fix=f"Pass {name} as an argument, as a tensor: torch.tensor({name}). A plain int or float argument becomes dynamic after one recompile; an attribute of a module does not."
+        )
+    return Remedy(
+        fix=(
+            f"{name} takes the values {listed(values)}; strings and other objects never become dynamic, so each is a graph. "
+            f"Do the choice outside of the compiled function: copy what {name} selects into one fixed set of tensors (hot swap), or compile one "
+            f"function per value. If the values are few and fixed, raise torch._dynamo.config.recompile_limit above their number."
+        ),
+        change=f"limit:{max(16, 2 * len(values))}",
+    )
+
+
+def _changing_number(frame: Frame, change: Change) -> Remedy:
+    name = change.name or "the value"
+    value = _literal(change.guard.expected)
+    if ".param_groups" in (change.guard.source or ""):
+        key = name.rpartition("['")[2].rstrip("']") or "lr"
+        return Remedy(
+            fix=f"Give the optimizer a tensor: {key}=torch.tensor({change.guard.expected}); a scheduler then changes its value, not the guard."
+        )
+    if isinstance(value, bool):
+        return Remedy(
+            fix=f"{name} is a flag: two values are two graphs, which is the least. If it changes every call, use torch.where on a tensor flag."
+        )
+    if isinstance(value, (int, float)):
+        return Remedy(
+            fix=(
+                f"Pass {name} as a tensor from the first call: {name} = torch.tensor({change.guard.expected}). "
+                "As a plain number it costs one recompile, after which it is dynamic."
+            )
+        )
+    return Remedy(
+        fix=f"{name} takes the values {listed(values_of(frame, name))}; strings never become dynamic. Decide by it outside of the compiled function, or keep the values few."
+    )
+
+
+def _changing_global(frame: Frame, change: Change) -> Remedy:
+    return Remedy(
+        fix=f"Pass {change.name} to the function as an argument (a tensor: torch.tensor({change.name}), or a plain number, which becomes dynamic after one recompile); module-level variables are constants in a graph."
+    )
+
+
+def _container_size(frame: Frame, change: Change) -> Remedy:
+    name = change.name
+    if not name or "kw" in name:
+        return Remedy(
+            fix=f"Always pass the same keywords (give the absent one a neutral value), so that {name or 'the keyword dict'} keeps its keys."
+        )
+    return Remedy(
+        fix=(
+            f"Every length of {name} ({listed(values_of(frame, name))}) unrolls another graph. Pass one tensor instead of the container: "
+            f"torch.stack(list({name}.values())) for a dict or torch.stack({name}) for a list; its first size then becomes dynamic. Or pad to a fixed length."
+        )
+    )
+
+
+def _dynamic_size(frame: Frame, change: Change) -> Remedy:
+    name, dim = change.name or "x", change.dim if change.dim is not None else 0
+    argument = name if name.isidentifier() else "x"
+    sizes = f"{change.guard.expected} -> {change.guard.actual}"
+    last = " A smaller last batch is avoided by DataLoader(drop_last=True) or padding." if dim == 0 else ""
+    return Remedy(
+        fix=(
+            f"Size {dim} of {name} changed ({sizes}) and is dynamic from then on. To save this recompile say so before the first call: "
+            f"torch._dynamo.mark_dynamic({argument}, {dim}), or torch.compile(..., dynamic=True).{last}"
+        ),
+        change="dynamic",
+    )
+
+
+def _dynamic_disabled(frame: Frame, change: Change) -> Remedy:
+    name, dim = change.name or "x", change.dim
+    return Remedy(
+        fix=(
+            f"Size {dim} of {name} changes ({change.guard.expected} -> {change.guard.actual}, ...) while dynamic shapes are off. "
+            "before:\n    torch.compile(f, dynamic=False)\nafter:\n    torch.compile(f)\n"
+            "(dynamic=None: one recompile, then one graph for all sizes), or keep the size fixed: pad, or write into a buffer allocated once (a static cache)."
+        ),
+        change="dynamic",
+    )
+
+
+def _size_zero_one(frame: Frame, change: Change) -> Remedy:
+    name = change.name or "x"
+    dim = change.dim
+    if dim is None:
+        text = change.guard.source or change.guard.guard
+        dim = (
+            int(text[text.rfind("[") + 1 : text.rfind("]")])
+            if text.rstrip().endswith("]") and text[text.rfind("[") + 1 : text.rfind("]")].isdigit()
+            else 0
+        )
+    argument = name if name.isidentifier() else "x"
+    return Remedy(
+        fix=(
+            f"Sizes 0 and 1 of {name} are compiled apart, even where the size is dynamic. For one graph over all sizes: "
+            f"torch._dynamo.decorators.mark_unbacked({argument}, {dim}) before the call (of every argument with that size), or skip empty and pad single-row batches."
+        )
+    )
+
+
+def _shape_expression(frame: Frame, change: Change) -> Remedy:
+    where = (
+        f"{change.line.site}: {change.line.code.strip()}"
+        if change.line and change.line.code
+        else change.line.site
+        if change.line
+        else ""
+    )
+    guard = change.guard.guard.split("  #")[0].strip()
+    if change.guard.kind == "size":
+        guard = f"{change.name}.shape[{change.dim}] == {change.guard.expected}"
+    return Remedy(
+        fix=(
+            f"The code asks whether {guard}{f' ({where})' if where else ''}, and each answer is a graph. Make the answer always the same: pad the size to a multiple "
+            "or to a few buckets, take the size from x.shape instead of a number, or move the choice outside of the compiled function. "
+            "If it always holds, torch._check(condition) before it states so."
+        )
+    )
+
+
+def _unrolled_loop(frame: Frame, change: Change) -> Remedy:
+    code = change.line.code.strip() if change.line else ""
+    counted = change.name if change.guard.kind != "size" else f"{change.name}.shape[{change.dim}]"
+    return Remedy(
+        fix=(
+            f"The loop{f' `{code}`' if code else ''} is unrolled, so each value of {counted} is a graph of its own. Replace it by one tensor operation over "
+            "the whole axis (sum, cumsum, matmul, torch.vmap), by torch._higher_order_ops.scan, or compile the body of the loop "
+            "and leave the loop outside; or pad to one length."
+        )
+    )
+
+
+def _grad_mode(frame: Frame, change: Change) -> Remedy:
+    if change.guard.kind == "requires_grad":
+        return Remedy(
+            fix=f"{change.name} requires gradients in some calls only: two graphs. Call x.detach() or requires_grad_() the same way every time, or accept both graphs."
+        )
+    return Remedy(
+        fix="The function runs with gradients and without (torch.no_grad, inference_mode, eval loop): one graph each, as it should be. Run the warm-up in the mode that counts, or use the same mode everywhere."
+    )
+
+
+def _autocast(frame: Frame, change: Change) -> Remedy:
+    return Remedy(
+        fix="Use the same autocast state in all calls (wrap evaluation in the same torch.autocast block, or put the block inside of the compiled function), or accept one graph per state."
+    )
+
+
+def _global_state(frame: Frame, change: Change) -> Remedy:
+    return Remedy(fix=f"Set {change.name or 'torch settings'} once before the first call, not between calls.")
+
+
+def _function_mode(frame: Frame, change: Change) -> Remedy:
+    return Remedy(
+        fix="Enter `with torch.device(...)`, torch.set_default_device or the TorchFunctionMode the same way around every call, or leave it out: pass device= to the factory functions instead."
+    )
+
+
+def _tensor_type(frame: Frame, change: Change) -> Remedy:
+    found = (change.guard.actual or "").strip("<>").replace("class ", "").strip("'")
+    return Remedy(
+        fix=f"{change.name or 'An argument'} is sometimes {found or 'another type'}: pass one type always (torch.as_tensor for numbers, p.detach() for a Parameter or subclass)."
+    )
+
+
+def _dtype_or_device(frame: Frame, change: Change) -> Remedy:
+    return Remedy(
+        fix=f"{change.name or 'A tensor'} is {change.guard.expected} in one call and {change.guard.actual} in another; convert before the call ({change.name or 'x'}.to(...)), or accept one graph per kind."
+    )
+
+
+def _layout(frame: Frame, change: Change) -> Remedy:
+    name = change.name or "x"
+    return Remedy(
+        fix=f"{name} comes with other strides (dimension {change.dim}: {change.guard.expected} -> {change.guard.actual}): call with {name}.contiguous() (or always in the same memory_format)."
+    )
+
+
+def _tensor_rank(frame: Frame, change: Change) -> Remedy:
+    return Remedy(
+        fix=f"{change.name} has {change.guard.expected} dimensions in one call and {change.guard.actual} in another; ranks never become dynamic. Reshape before the call ({change.name}.flatten(0, -2), unsqueeze), or accept one graph per rank."
+    )
+
+
+def _none_or_tensor(frame: Frame, change: Change) -> Remedy:
+    name = change.name or "the argument"
+    return Remedy(
+        fix=f"{name} is None in some calls: pass a neutral tensor instead (a mask of ones, zeros to add), or accept two graphs."
+    )
+
+
+def _train_eval(frame: Frame, change: Change) -> Remedy:
+    return Remedy(fix="Nothing to fix: training and evaluation are one graph each.")
+
+
+def _new_compile(frame: Frame, change: Change) -> Remedy:
+    return Remedy(
+        fix=(
+            f"before (in the loop):\n    torch.compile({frame.name}, backend=...)(x)\nafter:\n    compiled = torch.compile({frame.name}, backend=...)  # once, outside\n    compiled(x)\n"
+            "and hand the same backend object to every torch.compile of this function."
+        )
+    )
+
+
+def _shared_code(frame: Frame, change: Change) -> Remedy:
+    return Remedy(
+        fix=(
+            f"{frame.function} ({frame.file.rsplit('/', 1)[-1]}:{frame.line}) is one code object for several objects, and they share one limit. Compile what contains them "
+            "(the whole model, or the loop over the layers) once instead of each apart; or raise torch._dynamo.config.recompile_limit above their number."
+        ),
+        change="limit:64",
+    )
+
+
+def _break_value(frame: Frame, change: Change) -> Remedy:
+    return Remedy(
+        fix="Remove the graph break before it: keep the value a tensor (no .item(), int(), tolist()), then nothing crosses and nothing is guarded."
+    )
+
+
+def _object_identity(frame: Frame, change: Change) -> Remedy:
+    return Remedy(
+        fix=f"{change.name or 'An argument'} is another object in each call: make it once, outside of the loop, and pass the same one (functions, lambdas, partials, classes and generators are guarded by identity)."
+    )
+
+
+def _aliasing(frame: Frame, change: Change) -> Remedy:
+    return Remedy(
+        fix="Two arguments are the same tensor in some calls only; pass a clone, or call always in the same way."
+    )
+
+
+def _thread_config(frame: Frame, change: Change) -> Remedy:
+    return Remedy(
+        fix="Set torch._dynamo.config in the thread that calls the compiled function; its values do not carry over from the main thread."
+    )
+
+
+def _other(frame: Frame, change: Change) -> Remedy:
+    return Remedy(fix=f"The guard `{change.guard.guard[:160]}` failed: keep what it checks the same between calls.")
+
+
+_REMEDIES: dict[str, Callable[[Frame, Change], Remedy]] = {
+    "changing-attribute": _changing_attribute,
+    "changing-number": _changing_number,
+    "changing-global": _changing_global,
+    "container-size": _container_size,
+    "dynamic-size": _dynamic_size,
+    "dynamic-disabled": _dynamic_disabled,
+    "size-zero-one": _size_zero_one,
+    "shape-expression": _shape_expression,
+    "unrolled-loop": _unrolled_loop,
+    "grad-mode": _grad_mode,
+    "autocast": _autocast,
+    "global-state": _global_state,
+    "function-mode": _function_mode,
+    "tensor-type": _tensor_type,
+    "dtype-or-device": _dtype_or_device,
+    "layout": _layout,
+    "tensor-rank": _tensor_rank,
+    "none-or-tensor": _none_or_tensor,
+    "train-eval": _train_eval,
+    "new-compile-each-call": _new_compile,
+    "shared-code": _shared_code,
+    "per-thread-config": _thread_config,
+    "break-value": _break_value,
+    "object-identity": _object_identity,
+    "tensor-aliasing": _aliasing,
+}

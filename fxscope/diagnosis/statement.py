@@ -1,0 +1,120 @@
+"""The statement at a logged line: from the source file where it still says the same, else from the logged text alone."""
+
+from __future__ import annotations
+
+import ast
+import os
+import stat
+from functools import lru_cache
+
+import msgspec
+
+_LARGEST = 2_000_000  # bytes of a source file that is worth parsing for one line
+
+
+class Statement(msgspec.Struct, kw_only=True):
+    """One statement.
+
+    Attributes:
+        node: Its tree.
+        text: Its source, dedented.
+        whole: The body is known (the file was there); else the text is one line and blocks are empty.
+        after: The statement that follows in the same block, None where there is none or nobody knows.
+    """
+
+    node: ast.stmt
+    text: str
+    whole: bool = False
+    after: ast.stmt | None = None
+
+
+@lru_cache(maxsize=64)
+def _source(path: str) -> tuple[str, ast.Module | None]:
+    """Text and tree of a Python file; ("", None) where it is absent, strange or too large.
+
+    Logs name paths, and a log can be a stranger's: only regular ``.py`` files are opened, and they are only parsed.
+    """
+    try:
+        if not path.endswith(".py"):
+            return "", None
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
+            return "", None
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        return text, ast.parse(text)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return "", None  # the logged text of the line is used instead
+
+
+def source_text(path: str) -> str:
+    """Text of a source file, "" where it cannot be had."""
+    return _source(path)[0]
+
+
+def source_tree(path: str) -> ast.Module | None:
+    """Syntax tree of a source file, None where it cannot be had."""
+    return _source(path)[1]
+
+
+def code_at(path: str, line: int) -> str:
+    """One line of a source file, stripped; "" where it cannot be had."""
+    lines = source_text(path).splitlines()
+    return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+
+def statement_at(path: str, line: int, code: str) -> Statement | None:
+    """The innermost statement that begins at or spans ``line``.
+
+    Args:
+        path: File as logged.
+        line: 1-based.
+        code: The line as logged; the file is believed only where it has the same text there.
+    """
+    text, tree = _source(path)
+    lines = text.splitlines()
+    logged = code.strip()
+    if tree is not None and 0 < line <= len(lines) and (not logged or logged in lines[line - 1]):
+        found = _innermost(tree, line)
+        if found is not None:
+            node, after = found
+            segment = ast.get_source_segment(text, node) or logged
+            return Statement(node=node, text=_dedent(segment, node.col_offset), whole=True, after=after)
+    return _parse_line(logged)
+
+
+def _innermost(tree: ast.Module, line: int) -> tuple[ast.stmt, ast.stmt | None] | None:
+    best: tuple[ast.stmt, ast.stmt | None] | None = None
+    blocks: list[list[ast.stmt]] = [tree.body]
+    while blocks:
+        block = blocks.pop()
+        for index, node in enumerate(block):
+            if not node.lineno <= line <= (node.end_lineno or node.lineno):
+                continue
+            best = (node, block[index + 1] if index + 1 < len(block) else None)
+            for field in ("body", "orelse", "finalbody"):
+                inner = getattr(node, field, None)
+                if inner and line >= inner[0].lineno:
+                    blocks.append(inner)
+            blocks.extend(handler.body for handler in getattr(node, "handlers", []))
+    return best
+
+
+def _dedent(text: str, column: int) -> str:
+    first, *rest = text.split("\n")
+    return "\n".join([first, *(line[column:] if line[:column].isspace() else line.lstrip() for line in rest)])
+
+
+def _parse_line(code: str) -> Statement | None:
+    bare = code.strip()
+    if bare.startswith("elif "):
+        bare = bare[2:]
+    for candidate in (bare, bare + " pass", bare + "\n    pass"):
+        try:
+            # A bare `return x` is a syntax error outside of a function only for compile(), not for ast.parse().
+            body = ast.parse(candidate).body
+        except (SyntaxError, ValueError):
+            continue
+        if body:
+            return Statement(node=body[0], text=bare)
+    return None

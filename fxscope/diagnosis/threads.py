@@ -1,0 +1,78 @@
+"""Dynamo's configuration is per thread: settings that were in force in one thread and not in another."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import Any
+
+from fxscope.diagnosis.context import Context
+from fxscope.diagnosis.findings import Evidence, Finding
+
+_EVENT = "fxscope.config"
+
+
+def findings(context: Context) -> list[Finding]:
+    """One finding where threads of one process compiled under different settings."""
+    by_thread = _values_by_thread(context)
+    found = []
+    for process, threads in by_thread.items():
+        differing = _differences(threads)
+        if differing:
+            found.append(_finding(context, process, differing))
+    return found
+
+
+def _values_by_thread(context: Context) -> dict[str, dict[Any, dict[str, Any]]]:
+    """Process prefix -> thread -> settings that differ from their defaults."""
+    found: dict[str, dict[Any, dict[str, Any]]] = defaultdict(dict)
+    for artifact in context.recording.artifacts:
+        if artifact.name != _EVENT:
+            continue
+        try:
+            value = json.loads(context.recording.text(artifact.event))
+        except ValueError:
+            continue  # the torn last line of a killed run
+        key = artifact.compile_key or ""
+        process = key.rsplit(":", 1)[0] if ":" in key else ""
+        found[process].setdefault((value.get("thread"), bool(value.get("main"))), {}).update(value.get("values") or {})
+    return found
+
+
+def _differences(threads: dict[Any, dict[str, Any]]) -> dict[str, tuple[Any, Any]]:
+    """Dynamo settings of the main thread that another thread lacks: name -> (main's value, the other's)."""
+    main = next((values for (_, is_main), values in threads.items() if is_main), None)
+    others = [values for (_, is_main), values in threads.items() if not is_main]
+    if main is None or not others:
+        return {}
+    differing = {}
+    for name, value in main.items():
+        if not name.startswith("torch._dynamo.config."):
+            continue
+        for values in others:
+            if values.get(name, "its default") != value:
+                differing[name] = (value, values.get(name, "its default"))
+    return differing
+
+
+def _finding(context: Context, process: str, differing: dict[str, tuple[Any, Any]]) -> Finding:
+    names = ", ".join(name.removeprefix("torch._dynamo.config.") for name in differing)
+    text = "; ".join(
+        f"{name} is {value} in the main thread, {other} in another" for name, (value, other) in differing.items()
+    )
+    name, (value, _) = next(iter(differing.items()))
+    compile_ = next(iter(context.recording.compiles), None)
+    return Finding(
+        ids=["per-thread-config"],
+        category="recompiles",
+        severity="medium",
+        title=f"{names}: set in the main thread, not in force in another",
+        file=compile_.user_file or compile_.file if compile_ else "",
+        line=compile_.user_line or compile_.line if compile_ else 0,
+        function=compile_.function if compile_ else "",
+        cause=f"torch._dynamo.config belongs to a thread: {text}. What was compiled in the other thread ignored the setting.",
+        fix=f"Set it in that thread as well, before its first call:\n    {name} = {value!r}",
+        gain="the other thread compiles as the main one does",
+        verify=context.check_command("--max-graph-breaks 0"),
+        evidence=[Evidence(kind="note", text=text)],
+    )

@@ -1,0 +1,67 @@
+"""Runs the problems of a module in one process, each recorded into its own folder as TORCH_TRACE would."""
+
+import json
+import logging
+import os
+import sys
+import traceback
+
+import torch
+import torch._dynamo
+import torch._logging._internal as logging_internal
+from torch._logging import structured
+
+PROBLEMS = {}
+
+
+def problem(*expect):
+    """Registers ``run(fixed)`` with the finding ids that its unfixed run must show."""
+
+    def register(run):
+        PROBLEMS[run.__name__] = (run, expect)
+        return run
+
+    return register
+
+
+class Trace:
+    """What TORCH_TRACE does, for the length of a ``with``, into a folder of its own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __enter__(self):
+        os.makedirs(self.folder, exist_ok=True)
+        structured.INTERN_TABLE.clear()
+        log = logging_internal.trace_log
+        self.handler = logging_internal.LazyTraceHandler(self.folder)
+        self.handler.setFormatter(logging_internal.TorchLogsFormatter(trace=True))
+        log.setLevel(logging.DEBUG)
+        log.addHandler(self.handler)
+
+    def __exit__(self, *exc):
+        logging_internal.trace_log.removeHandler(self.handler)
+        self.handler.close()
+
+
+def plain(value):
+    """A result as JSON."""
+    return value.tolist() if isinstance(value, torch.Tensor) else repr(value) if not isinstance(value, (int, float, str, list, tuple)) else value
+
+
+def main():
+    out, names = sys.argv[1], sys.argv[2:] or list(PROBLEMS)
+    results = {}
+    for name in names:
+        run, expect = PROBLEMS[name]
+        for fixed in (False, True):
+            torch._dynamo.reset()
+            torch.manual_seed(0)
+            key = name + (".fixed" if fixed else "")
+            with Trace(os.path.join(out, key)):
+                try:
+                    results[key] = {"result": [plain(v) for v in run(fixed)], "error": None}
+                except Exception as error:
+                    results[key] = {"result": None, "error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+    with open(os.path.join(out, "results.json"), "w") as file:
+        json.dump(results, file, indent=1)
