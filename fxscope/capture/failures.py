@@ -7,6 +7,7 @@ when torch writes ``dynamo_error`` or ``compilation_metrics``: the exception is 
 
 from __future__ import annotations
 
+import os
 import sys
 from types import CodeType, FrameType
 from typing import Any
@@ -15,6 +16,7 @@ from fxscope.capture.events import compile_envelope, compile_id_text
 from fxscope.capture.recorder import Recorder
 from fxscope.names import EVENT_FAILURE, EVENT_LIMIT
 
+_TORCH = os.path.dirname(getattr(sys.modules.get("torch"), "__file__", None) or "torch/") + os.sep
 _LIMIT = "Dynamo recompile limit exceeded"
 _DIRECT = ("dynamo_error", "eager_compile_backwards_failure")
 
@@ -87,7 +89,8 @@ def write_failure(recorder: Recorder, error: BaseException, phase: str, compilin
     ]
     code = compiling.code if compiling is not None else None
     if stack:
-        place = {key: stack[-1][key] for key in ("file", "line", "function")}
+        deepest = next((frame for frame in reversed(stack) if not frame["file"].startswith(_TORCH)), stack[-1])
+        place = {key: deepest[key] for key in ("file", "line", "function")}
     elif code is not None:
         place = {"file": code.co_filename, "line": code.co_firstlineno, "function": code.co_name}
     else:

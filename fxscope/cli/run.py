@@ -20,8 +20,33 @@ Examples:
 """
 
 
+LAUNCHER = "fxscope.run.launcher"  # in a context's meta: the target came after "--", so it is a command
+
+
+class RunCommand(click.Command):
+    """Options of ours end where the program begins: at a script, at ``-m MODULE``, or at ``--``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put a ``--`` where the program begins, so that no option of the program's is taken for one of ours."""
+        takes_value = {
+            name for parameter in self.params if isinstance(parameter, click.Option) for name in parameter.opts
+        } - {name for parameter in self.params if getattr(parameter, "is_flag", False) for name in parameter.opts}
+        place = 0
+        while place < len(args):
+            argument = args[place]
+            if argument == "--":
+                ctx.meta[LAUNCHER] = True
+                return super().parse_args(ctx, args)
+            if not argument.startswith("-") or argument == "-":
+                break
+            place += 2 if argument in takes_value else 1
+            if argument.startswith("-m"):
+                break
+        return super().parse_args(ctx, [*args[:place], "--", *args[place:]])
+
+
 @click.command(
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    cls=RunCommand,
     epilog=EPILOG,
     short_help="Run a program unchanged and record it.",
 )
@@ -69,7 +94,7 @@ def command(
     options = Options(backend, mode, dynamic, parse_settings(settings), save_tensors, time_launches, fusion_log)
     if save_tensors:
         require_safetensors()
-    program, script = program_command(module, target)
+    program, script = program_command(module, target, ctx.meta.get(LAUNCHER, False))
     folder = os.path.abspath(output) if output else default_folder(script)
     make_folder(folder)
     argv = program[1:] if program[0] == sys.executable else program
@@ -79,13 +104,12 @@ def command(
     ctx.exit(record_in_app(program, folder, options, session))
 
 
-def program_command(module: str | None, target: tuple[str, ...]) -> tuple[list[str], str]:
+def program_command(module: str | None, target: tuple[str, ...], launcher: bool) -> tuple[list[str], str]:
     """The process to start, and the name of what runs.
 
     Raises:
         UsageError: Nothing to run.
-        UnreadableError: The script is not there.
-        MissingError: The launcher is not on PATH.
+        UnreadableError: The script or launcher is not there.
     """
     from fxscope.capture.launch import python_command
 
@@ -94,18 +118,12 @@ def program_command(module: str | None, target: tuple[str, ...]) -> tuple[list[s
     if not target:
         raise UsageError("nothing to run: give a script, -m MODULE, or -- LAUNCHER ... (fxscope run --help)")
     first = target[0]
-    # click takes the "--" away; what it left is a script where it is a file of Python, else a launcher.
-    if (
-        os.path.isdir(first)
-        or (os.path.isfile(first) and not os.access(first, os.X_OK))
-        or first.endswith((".py", ".pyz"))
-    ):
-        if not os.path.exists(first):
-            raise UnreadableError(f"no such script: {first}")
-        return python_command(list(target)), first
-    if shutil.which(first) is None:
-        raise UnreadableError(f"no such script or command: {first}")
-    return list(target), first
+    if launcher and shutil.which(first) is not None:
+        return list(target), first
+    if not os.path.exists(first):
+        hint = "" if launcher or shutil.which(first) is None else f"; to run the command write: fxscope run -- {first}"
+        raise UnreadableError(f"no such script{' or command' if launcher else ''}: {first}{hint}")
+    return python_command(list(target)), first
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
