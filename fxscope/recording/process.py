@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxscope.recording.records import Compile, FailedGuard, Recompile
+from fxscope.recording.records import Compile, Recompile
 from fxscope.recording.stages import StageOrder
 from fxscope.source import SourceLine
 from fxscope.trace.clock import Clock
@@ -75,7 +75,7 @@ class Process:
         self.parents: list[Process] = []
         self.elders: list[Process] = []
         self.slots: dict[tuple[int | None, int | None, int | None], Slot] = {}
-        self.pending: dict[tuple[int | None, int | None, int | None], list[FailedGuard]] = {}
+        self.by_base: dict[str, Slot] = {}
         self.frames: dict[tuple[int | None, int | None], Compile] = {}
         self._undated: list[tuple[Compile | Recompile, bytes]] = []
         self._lines: dict[tuple[Any, ...], SourceLine] = {}
@@ -94,6 +94,16 @@ class Process:
         for record, printed in self._undated:
             record.started = self.clock.unix(printed)
         self._undated.clear()
+
+    def intern(self, value: Any) -> None:
+        """Take in a ``str`` event: a string and its number."""
+        if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], int):
+            self.strings[value[1]] = value[0]
+
+    def entry_in_use(self, entry: str) -> str:
+        """The id of a cache entry, with ``#2`` where this process began it anew."""
+        slot = self.by_base.get(entry)
+        return with_use(entry, slot.use) if slot is not None else entry
 
     def string(self, number: Any) -> str:
         """An interned string; a forked child looks in its own table first, then in its parent's."""
@@ -147,3 +157,14 @@ def base_id(autograd: int | None, frame: int | None, compile_: int | None) -> st
     if frame is not None:
         parts.append(f"{frame}/{0 if compile_ is None else compile_}")
     return "/".join(parts)
+
+
+def with_use(name: str, use: int) -> str:
+    """An id with the number of its use, where that is not the first: ``0/0#2``."""
+    return name if use == 1 else f"{name}#{use}"
+
+
+def without_attempt(name: str) -> str:
+    """An id without its attempt: ``0/0_1#2`` -> ``0/0#2``."""
+    base, hash_, use = name.partition("#")
+    return base.split("_", 1)[0] + hash_ + use

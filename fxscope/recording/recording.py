@@ -10,11 +10,10 @@ from fxscope.errors import UnreadableError, UsageError
 from fxscope.names import SESSION_FILE
 from fxscope.recording.builder import Builder, split_number
 from fxscope.recording.guards import parse_guard_json, parse_guard_text
-from fxscope.recording.metrics import union_seconds
-from fxscope.recording.records import Totals
 from fxscope.recording.session import build_session, read_session_file
 from fxscope.recording.shapes import read_shape_events
 from fxscope.recording.timeline import read_timeline
+from fxscope.recording.totals import count_totals
 from fxscope.trace.bytesource import ByteSource
 from fxscope.trace.folder import find_logs, list_new, rank_of
 from fxscope.trace.index import LAZY, LogIndex
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
         Recompile,
         Session,
         ShapeEvent,
+        Totals,
     )
     from fxscope.source import SourceLine
     from fxscope.trace.index import Event
@@ -75,7 +75,7 @@ class Recording:
     def totals(self) -> Totals:
         """The counts that every front door shows."""
         if "totals" not in self._cached:
-            self._cached["totals"] = self._count()
+            self._cached["totals"] = count_totals(self._builder, sum(self.unknown_events().values()))
         totals: Totals = self._cached["totals"]
         return totals
 
@@ -323,40 +323,11 @@ class Recording:
         found: list[Any] = self._cached[name]
         return found
 
-    def _count(self) -> Totals:
-        compiles = self._builder.compiles
-        intervals = [span for attempt in self._builder.by_key.values() for span in attempt.intervals]
-        timed = union_seconds(intervals)
-        untimed = sum(
-            attempt.record.seconds or 0.0
-            for attempt in self._builder.by_key.values()
-            if not attempt.intervals and attempt.record.status != "restarted"
-        )
-        return Totals(
-            frames=len(
-                {(c.key[: len(c.key) - len(c.id)], _frame_of(c.id), c.function, c.file, c.line) for c in compiles}
-            ),
-            compiles=sum(c.status in ("ok", "empty") for c in compiles),
-            graphs=sum(graph.stage == "dynamo" for c in compiles for graph in c.graphs),
-            graph_breaks=self._builder.break_events,
-            break_sites=len({(row.file, row.line) for row in self._builder.breaks.values()}),
-            recompiles=sum(r.outcome == "compiled" for r in self._builder.recompiles),
-            limit_hits=len(self._builder.limit_hits),
-            failures=len(self._builder.failures),
-            compile_seconds=timed + untimed,
-            events=sum(len(index) for index in self._builder.logs),
-            unknown_events=sum(self.unknown_events().values()),
-        )
-
 
 def _rank_and_time(source: ByteSource) -> tuple[int, bytes]:
     rank = rank_of(source.path)
     header = HEADER.match(source.data)
     return (-1 if rank is None else rank, header[2] + header[3] if header else b"")
-
-
-def _frame_of(name: str) -> str:
-    return name.partition("#")[0].rpartition("/")[0]
 
 
 def open_recording(path: str | Path) -> Recording:

@@ -18,7 +18,11 @@ _FIXED = {
     "aot_backward_graph": "backward",
     "aot_inference_graph": "inference",
 }
-_INDUCTOR = {"inductor_post_grad_graph": "post_grad", "inductor_output_code": "code"}
+_INDUCTOR = {
+    "inductor_post_grad_graph": "post_grad",
+    "after_post_grad_graph": "post_grad",  # its name in 2025
+    "inductor_output_code": "code",
+}
 _ENDS = ("fx_graph_cache_miss", "fx_graph_cache_hit", "fx_graph_cache_bypass")
 
 
@@ -30,7 +34,7 @@ class StageOrder:
     def __init__(self) -> None:
         self._position = 0  # Inductor compiles begun since the last AOT graph, minus one
         self._done = False  # the current one has ended
-        self._seen: set[str] = set()  # what the current one has printed
+        self._seen: dict[str, str] = {}  # what the current one has printed, and under which name
         self._frame_done = False
         self._backward_graphs = 0
 
@@ -53,10 +57,12 @@ class StageOrder:
         kind = _INDUCTOR.get(name)
         if kind is None:
             return None
+        if not self._done and self._seen.get(kind, name) != name:
+            return None  # the same graph under its other name
         if self._done or kind in self._seen:
             self._position += 1
             self._done = False
             self._seen.clear()
-        self._seen.add(kind)
+        self._seen[kind] = name
         backward = self._frame_done or (self._position > 0 and self._backward_graphs > 0)
         return f"{'backward' if backward else 'forward'}.{kind}"

@@ -1,0 +1,116 @@
+"""What fxscope's recorder adds to a log (``capture/events.py`` documents the payloads)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxscope import names
+from fxscope.recording import metrics as numbers
+from fxscope.recording.failures import as_stack
+from fxscope.recording.outcomes import add_limit
+from fxscope.recording.records import Failure
+from fxscope.recording.state import State, inherit, integer, text_or_none
+from fxscope.trace.line import BadEnvelope, decode_json
+
+if TYPE_CHECKING:
+    from fxscope.recording.process import Process
+    from fxscope.trace.index import Event, LogIndex
+
+
+def read_json(index: LogIndex, event: Event) -> dict[str, Any]:
+    """A payload that is one JSON object; empty, with a note, where it is not."""
+    try:
+        value = decode_json(index.text(event.number).encode("utf-8", "replace"))
+    except BadEnvelope as error:
+        index.note(f"{index.source.path}: skipped the payload of event {event.number}: {error}")
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def take_session(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:
+    """Session facts, settings, the end of a process: kept until somebody asks for the session."""
+    value = read_json(index, event)
+    name = str(event.value["name"])
+    if name == names.EVENT_SESSION and isinstance(value.get("rank"), int) and process.rank is None:
+        process.rank = value["rank"]
+    state.session_events.append((process, name, value))
+
+
+def take_graph_facts(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:
+    """``fxscope.graph``: what a backend was called with."""
+    attempt = state.attempt(process, event)
+    value = read_json(index, event)
+    if attempt is None or not value:
+        return
+    record = attempt.record
+    record.backend = text_or_none(value.get("backend")) or record.backend
+    record.nodes = integer(value.get("nodes"), record.nodes)
+    if isinstance(value.get("inputs"), list):
+        record.inputs = value["inputs"]
+
+
+def take_launches(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:
+    """``fxscope.launches``: running totals of calls."""
+    entries = read_json(index, event).get("entries")
+    for entry in entries if isinstance(entries, list) else []:
+        if not isinstance(entry, dict):
+            continue
+        slot = process.by_base.get(str(entry.get("id")).partition("#")[0])
+        attempt = slot and (slot.attempts.get(entry.get("attempt") or 0) or slot.last)
+        calls = entry.get("calls")
+        if not attempt or not isinstance(calls, int):
+            continue
+        attempt.record.calls = max(attempt.record.calls or 0, calls)
+        forward = entry.get("forward")
+        mean = numbers.number(forward.get("mean")) if isinstance(forward, dict) else None
+        if mean is not None:
+            attempt.record.call_seconds = mean
+
+
+def take_failure(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:
+    """``fxscope.failure``: an exception that left torch.compile; it knows more than the log, so it takes the place of what the log said."""
+    value = read_json(index, event)
+    attempt = state.attempt(process, event)
+    if not value:
+        return
+    phase = value.get("phase")
+    known_phase: Any = phase if phase in ("dynamo", "backend", "backward", "fullgraph", "constraint") else "dynamo"
+    stack = as_stack(value.get("stack"))
+    failure = Failure(
+        id=attempt.record.id if attempt else str(value.get("id") or ""),
+        phase=known_phase,
+        type=str(value.get("type") or ""),
+        message=str(value.get("message") or ""),
+        file=str(value.get("file") or ""),
+        line=integer(value.get("line"), 0) or 0,
+        rank=process.rank,
+        stack=stack,
+        compile_key=attempt.record.key if attempt else "",
+    )
+    key = failure.compile_key or f"{process.prefix}?{number}"
+    state.failures[key, known_phase == "backward"] = failure
+    if attempt is not None:
+        attempt.record.failure = failure.message.split("\n", 1)[0]
+        if known_phase != "backward" and attempt.record.status in ("unfinished", "skipped"):
+            attempt.record.status = "failed"
+
+
+def take_limit(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:
+    """``fxscope.limit``: which frame ran into the limit."""
+    value = read_json(index, event)
+    attempt = state.attempt(process, event)
+    if attempt is None or not value:
+        return
+    record = attempt.record
+    record.function = record.function or str(value.get("function") or "")
+    record.file = record.file or str(value.get("file") or "")
+    record.line = record.line or integer(value.get("line"), 0) or 0
+    inherit(process, event, record)
+    add_limit(state, process, record, str(value.get("limit") or "recompile_limit"), integer(value.get("value"), None))
+
+
+def take_torch_version(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:
+    """The version of torch, which it logs first."""
+    value = read_json(index, event)
+    if value.get("pytorch_version"):
+        state.torch_version = str(value["pytorch_version"])
