@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -39,12 +39,21 @@ def command(path: str, as_json: bool, workers: int, scheduler: str | None, parqu
         rows = write_parquet(summaries, parquet)
         click.echo(f"{parquet}: {rows} rows", err=True)
     if as_json:
-        import msgspec
+        from fxscope.report.document import encode_document
+        from fxscope.report.ranks import RanksDocument
 
-        document = {"schema": "fxscope.ranks/1", "ranks": summaries, "findings": findings}
-        click.echo(msgspec.json.encode(document).decode())
+        click.echo(encode_document(RanksDocument(ranks=summaries, findings=findings)))
     else:
         _print(summaries, findings)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of ``--json``."""
+    import msgspec
+
+    from fxscope.report.ranks import RanksDocument
+
+    return msgspec.json.schema(RanksDocument)
 
 
 def _print(summaries: list[RankSummary], findings: list[Finding]) -> None:
