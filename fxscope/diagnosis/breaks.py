@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import defaultdict
 
@@ -9,8 +10,8 @@ from fxscope.diagnosis.causes import BreakCause, cause_of, in_library
 from fxscope.diagnosis.context import Context, count
 from fxscope.diagnosis.findings import Evidence, Finding, Severity, kinds
 from fxscope.diagnosis.registry import advice
-from fxscope.diagnosis.rewrites import rewrite
-from fxscope.diagnosis.statement import code_at, statement_at
+from fxscope.diagnosis.rewrites import is_for_people, rewrite
+from fxscope.diagnosis.statement import Statement, code_at, statement_at
 from fxscope.recording.records import GraphBreak
 
 _RESUME = re.compile(r"^torch_dynamo_resume_in_(.+)_at_(\d+)$")
@@ -39,15 +40,23 @@ def fix_of(found: GraphBreak, cause: BreakCause) -> str:
     name = cause.callee.name
     method = name.rpartition(".")[2] if cause.advice == "logging" else ""
     detail = " ".join(found.explanation.split())[:300]
-    parts = [advice(cause.advice, name=f"`{name}`" if name else "", code=code, method=method, detail=detail)]
-    if not in_library(found):
-        changed = rewrite(cause.advice, statement_at(file, line, code))
+    statement = None if in_library(found) else statement_at(file, line, code)
+    key = (
+        "print"
+        if cause.advice in ("scalar", "tolist-float") and statement is not None and is_for_people(statement)
+        else cause.advice
+    )
+    parts = [advice(key, name=f"`{name}`" if name else "", code=code, method=method, detail=detail)]
+    if key in ("scalar", "output-shape", "tolist-float") and host_split(statement):
+        parts = [_SPLIT_ADVICE]
+    elif not in_library(found):
+        changed = rewrite(key, statement)
         if changed is not None:
             parts.append(changed.text())
         elif code:
             parts.append(f"The line: {code}")
-    if cause.advice in ("scalar", "output-shape", "tolist-float"):
-        parts.append(_about_the_hint(cause.advice, code or code_at(file, line)))
+        if key in ("scalar", "output-shape", "tolist-float"):
+            parts.append(_about_the_hint(key, code or code_at(file, line)))
     if "context-manager" in cause.ids[1:]:
         parts.append(advice("context-break"))
     elif "frame-skipped" in cause.ids and "in a for/while loop" in found.reason:
@@ -59,15 +68,35 @@ def fix_of(found: GraphBreak, cause: BreakCause) -> str:
     return "\n".join(part for part in parts if part)
 
 
+# Tried on the pattern counts = bincount(e).tolist(); split(x, counts): the first setting of torch's hints moves the break to
+# the conversion, both together raise GuardOnDataDependentSymNode.
+_SPLIT_ADVICE = """The counts go to the host to cut a tensor into pieces. Torch's hints (capture_dynamic_output_shape_ops, capture_scalar_outputs) do not \
+help here: the first moves the break on, both together fail with GuardOnDataDependentSymNode. Keep the work dense, over all rows at once:
+before:
+    counts = torch.bincount(index, minlength=E).tolist()
+    parts = torch.split(x, counts)
+    y = torch.cat([part @ w for part, w in zip(parts, weights)])
+after:
+    choice = torch.nn.functional.one_hot(index, E).to(x.dtype)
+    y = torch.einsum("td,edf,te->tf", x, weights, choice)
+(the rows stay in their order; it computes every row for every group, which for few groups is cheaper than the break)"""
+
+
+def host_split(statement: Statement | None) -> bool:
+    """The statement brings counts to the host by which the next one cuts a tensor."""
+    if statement is None:
+        return False
+    here, then = statement.text, ast.unparse(statement.after) if statement.after is not None else ""
+    return bool(
+        re.search(r"\.(tolist|item)\(", here) and re.search(r"\b(split|tensor_split|split_with_sizes)\(", then + here)
+    )
+
+
 def _about_the_hint(key: str, code: str) -> str:
     """What torch's own hint (a setting) does on this kind of line."""
     if key == "output-shape":
         if ".tolist" in code or ".item" in code:
-            return (
-                "Torch's hint alone is not enough here: with capture_dynamic_output_shape_ops the break moves on to the conversion "
-                "to Python numbers, and with capture_scalar_outputs as well compilation can end in GuardOnDataDependentSymNode "
-                "(torch.split by such numbers does). Prefer a dense formulation: a one-hot or mask product over all rows."
-            )
+            return "Torch's hint alone is not enough here: with capture_dynamic_output_shape_ops the break moves on to the conversion to Python numbers."
         return "With the setting, code that decides by the unknown size (if, reshape, split) can fail with GuardOnDataDependentSymNode; try it with the command below."
     if _SPLITS.search(code):
         return (
@@ -75,6 +104,15 @@ def _about_the_hint(key: str, code: str) -> str:
             "reshape by them can end in GuardOnDataDependentSymNode. Prefer a mask or a one-hot product over all rows; add torch._check(n >= 0) where it stays."
         )
     return ""
+
+
+def _change(found: GraphBreak, cause: BreakCause) -> str:
+    """What can be tried without an edit; "" where it was tried on this pattern and does not help."""
+    file, line, code = place_of(found)
+    statement = None if in_library(found) else statement_at(file, line, code)
+    if statement is not None and (is_for_people(statement) or host_split(statement)):
+        return ""
+    return _CHANGES.get(cause.advice, "")
 
 
 def findings(context: Context) -> list[Finding]:
@@ -97,11 +135,11 @@ def _finding(context: Context, members: list[tuple[int, GraphBreak, BreakCause]]
         ids.remove("frame-skipped")
         ids.append("frame-skipped")
     events = sum(each.count for _, each, _ in members)
-    function = _plain(found.stack[-1].function if found.stack else found.function)
+    function = plain_function(found.stack[-1].function if found.stack else found.function)
     pieces = _pieces(context, [each for _, each, _ in members])
     lost = any("frame-skipped" in each.ids for _, _, each in members)
     skipped = any(each.skipped_frame for _, each, _ in members)
-    change = _CHANGES.get(cause.advice, "")
+    change = _change(found, cause)
     kind = kinds()[ids[0]]
     return Finding(
         ids=ids,
@@ -111,7 +149,7 @@ def _finding(context: Context, members: list[tuple[int, GraphBreak, BreakCause]]
         + (", the whole function runs eager" if skipped else ", the rest of the function runs eager" if lost else ""),
         file=file,
         line=line,
-        function=_plain(found.function) or function,
+        function=plain_function(found.function) or function,
         code=code.strip() or code_at(file, line),
         cause=_cause_sentence(found, cause, lost),
         fix=fix_of(found, cause),
@@ -141,7 +179,7 @@ def _severity(ids: list[str], skipped: bool) -> Severity:
     return kinds()[ids[0]].severity
 
 
-def _plain(function: str) -> str:
+def plain_function(function: str) -> str:
     """The user's name of a resumed function."""
     resumed = _RESUME.match(function)
     return resumed[1] if resumed else function
@@ -165,12 +203,14 @@ def _cause_sentence(found: GraphBreak, cause: BreakCause, skipped: bool) -> str:
 def _pieces(context: Context, members: list[GraphBreak]) -> int:
     """Graphs that exist only because of these breaks: resumed frames at their lines."""
     lines = {(each.file, each.line) for each in members} | {(each.user_file, each.user_line) for each in members}
-    return sum(
-        1
-        for compile_ in context.recording.compiles
-        if compile_.status in ("ok", "empty")
-        and (resumed := _RESUME.match(compile_.function))
-        and (compile_.file, int(resumed[2])) in lines
+    return len(
+        {
+            (compile_.rank, compile_.process, compile_.id.rpartition("/")[0])
+            for compile_ in context.recording.compiles
+            if compile_.status in ("ok", "empty")
+            and (resumed := _RESUME.match(compile_.function))
+            and (compile_.file, int(resumed[2])) in lines
+        }
     )
 
 
@@ -197,6 +237,6 @@ def _merge_lines(made: list[Finding]) -> list[Finding]:
         )
         first.evidence.extend(finding.evidence)
         first.cost += finding.cost
-        if finding.fix.split("\n", 1)[0] not in first.fix:
+        if finding.fix not in first.fix:
             first.fix += f"\nThen, at the same line ({finding.ids[0]}): {finding.fix}"
     return list(by_line.values())

@@ -207,6 +207,16 @@ _FOR_PEOPLE = re.compile(
 )
 
 
+def is_for_people(statement: Statement) -> bool:
+    """The statement only tells people something: print, a logger, a progress bar."""
+    node = statement.node
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and bool(_FOR_PEOPLE.search(ast.unparse(node.value.func)))
+    )
+
+
 class _DropScalar(ast.NodeTransformer):
     """``x.item()``, ``float(x)`` and ``int(x)`` of a tensor expression become the tensor."""
 

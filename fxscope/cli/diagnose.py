@@ -1,0 +1,71 @@
+"""``fxscope diagnose``: what is wrong, in order of cost, with the fix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+@click.command(
+    epilog="Example: fxscope diagnose train-20260101-120000.fxscope    or    fxscope diagnose --json /tmp/traces"
+)
+@click.argument("path")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema diagnose).")
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Replay each graph, eager and compiled, and say after how many calls compiling pays (imports torch).",
+)
+@click.option(
+    "--severity",
+    type=click.Choice(["high", "medium", "low", "info"]),
+    default="info",
+    help="Show findings of this severity and worse.",
+)
+def command(path: str, as_json: bool, measure: bool, severity: str) -> None:
+    """What is wrong, in order of cost, with the fix.
+
+    PATH is a recording folder, a folder of TORCH_TRACE logs, or one log; .gz, .xz and .zst are read as they are.
+    """
+    from fxscope.diagnosis.diagnose import diagnose
+    from fxscope.diagnosis.findings import severity_rank
+    from fxscope.recording.recording import open_recording
+    from fxscope.report.findings import DiagnoseDocument, print_findings, row
+
+    recording = open_recording(path)
+    findings = [found for found in diagnose(recording) if severity_rank(found.severity) <= severity_rank(severity)]
+    measured = None
+    if measure:
+        from fxscope.cli.measure import measure_graphs
+
+        measured = measure_graphs(recording, lambda text: click.echo(text, err=True))
+    if as_json:
+        import msgspec
+
+        document = DiagnoseDocument(
+            path=path, totals=recording.totals, findings=[row(found) for found in findings], measured=measured
+        )
+        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())
+        return
+    from fxscope.cli.report import stdout_console
+
+    console = stdout_console()
+    if findings:
+        print_findings(console, findings)
+    else:
+        totals = recording.totals
+        console.print(
+            f"Nothing is wrong: {totals.graphs} graphs, {totals.graph_breaks} graph breaks, {totals.recompiles} recompiles."
+        )
+    if measured is not None:
+        from fxscope.cli.measure import print_measured
+
+        print_measured(console, measured)
+
+
+def json_schema() -> dict[str, Any]:
+    """Schema of ``--json``."""
+    from fxscope.report.findings import json_schema as make
+
+    return make()
