@@ -24,6 +24,24 @@ NO_OPS = (
     "torch._functorch.vmap.lazy_load_decompositions",
     "torch._functorch.predispatch.lazy_load_decompositions",
 )
+# Operators with kernels for CUDA alone: elsewhere fxscope.graph.standins runs in their place.
+CUDA_ONLY = tuple(
+    f"torch.ops.aten._scaled_dot_product_{kind}_attention{direction}.default"
+    for kind in ("efficient", "flash", "cudnn")
+    for direction in ("", "_backward")
+)
+# Operators whose CPU kernels write through the indices they are given: fxscope.graph.standins clamps these first.
+GUARDED = tuple(
+    f"torch.ops.aten.{name}_backward.default"
+    for name in (
+        "max_pool2d_with_indices",
+        "max_pool3d_with_indices",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
+        "fractional_max_pool2d",
+        "fractional_max_pool3d",
+    )
+)
 
 
 @functools.cache
@@ -56,6 +74,8 @@ def group_of(target: str) -> tuple[str, str]:
         UsageError: It is not in the list.
     """
     group, _, name = target.rpartition(".")
+    if ".".join(target.split(".")[:4]) + ".default" in GUARDED and target not in GUARDED:
+        raise refused(target)  # an out= variant would go around the guard
     for space in OPERATOR_SPACES:
         if target.startswith(space + "."):
             parts = target[len(space) + 1 :].split(".")

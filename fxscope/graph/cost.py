@@ -32,6 +32,11 @@ _FREE = {*_CLASSES["views"], *_CLASSES["free"]}
 _PER_ELEMENT: dict[str, int] = _CLASSES["per_element"]
 
 
+def classes() -> dict[str, str]:
+    """Bare operator name to what it is: ``view``, ``copy``, ``pointwise``, ``reduction`` or ``matmul``; others are absent."""
+    return _KINDS
+
+
 class NodeCost(msgspec.Struct, frozen=True, kw_only=True):
     """Estimate for one node.
 
@@ -316,6 +321,7 @@ def _nothing(short: str, node: Node, shapes: _Shapes) -> int:
     return 0
 
 
+_PRODUCTS = (_matmul, _convolution, _convolution_backward, _attention, _einsum)
 _FORMULAS: tuple[tuple[Any, Any], ...] = (
     ({"linear", "addmm", "mm", "bmm", "baddbmm", "matmul", "mv", "addmv", "imatmul", "dot", "_int_mm"}, _matmul),
     (_CONVOLUTIONS | _TRANSPOSED, _convolution),
@@ -343,3 +349,11 @@ _FORMULAS: tuple[tuple[Any, Any], ...] = (
     ({"adaptive_avg_pool2d", "_adaptive_avg_pool2d", "max_pool2d_with_indices_backward"}, _adaptive_pool),
     (frozenset(_CLASSES["copies"]), _nothing),
 )
+
+_KINDS: dict[str, str] = {
+    **dict.fromkeys(_CLASSES["views"], "view"),
+    **dict.fromkeys(_CLASSES["copies"], "copy"),
+    **dict.fromkeys(_CLASSES["pointwise"], "pointwise"),
+    **dict.fromkeys([*_CLASSES["reductions"], *_CLASSES["pools"], *_PER_ELEMENT], "reduction"),
+    **{name: "matmul" for names, formula in _FORMULAS if formula in _PRODUCTS for name in names},
+}

@@ -97,11 +97,8 @@ def resolve(target: str) -> Callable[..., Any]:
     for part in group.split(".")[1:]:
         owner = getattr(owner, part)
     packet, _, overload = name.partition(".")
-    guard = GUARDS.get(f"{group}.{packet}.default")
-    if guard is not None:
-        if overload not in ("", "default"):
-            raise callables.refused(target)
-        return guard
+    if target in GUARDS:
+        return GUARDS[target]
     try:
         found = getattr(owner, packet)
         if overload:

@@ -227,15 +227,15 @@ def _guarded(name: str, dimensions: int) -> Callable[..., Tensor]:
 
 # Overload -> what runs in its place on every device.
 GUARDS: dict[str, Callable[..., Any]] = {
-    f"torch.ops.aten.{name}.default": _guarded(name, dimensions)
-    for name, dimensions in (
-        ("max_pool2d_with_indices_backward", 2),
-        ("max_pool3d_with_indices_backward", 3),
-        ("adaptive_max_pool2d_backward", 2),
-        ("adaptive_max_pool3d_backward", 3),
-        ("fractional_max_pool2d_backward", 2),
-        ("fractional_max_pool3d_backward", 3),
-    )
+    target: _guarded(target.split(".")[3], dimensions)
+    for target, dimensions in {
+        "torch.ops.aten.max_pool2d_with_indices_backward.default": 2,
+        "torch.ops.aten.max_pool3d_with_indices_backward.default": 3,
+        "torch.ops.aten.adaptive_max_pool2d_backward.default": 2,
+        "torch.ops.aten.adaptive_max_pool3d_backward.default": 3,
+        "torch.ops.aten.fractional_max_pool2d_backward.default": 2,
+        "torch.ops.aten.fractional_max_pool3d_backward.default": 3,
+    }.items()
 }
 # Overload -> what runs in its place on a device other than CUDA.
 STAND_INS: dict[str, Callable[..., Any]] = {

@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 
 from fxscope.errors import UsageError
 from fxscope.graph.dtypes import DTYPES
+from fxscope.graph.ranges import Range, sizes
 from fxscope.graph.records import TensorMeta
-from fxscope.graph.symbols import Number, evaluate
+from fxscope.graph.symbols import Number
 
 _LARGEST = 2**36  # bytes of one made-up tensor; a description from a stranger must not fill the machine
-
-
-class Range(NamedTuple):
-    """Which values a tensor may hold.
-
-    Attributes:
-        low: Least integer (for booleans, 1 makes all of them true).
-        high: Integers stay below this.
-        positive: Floating-point values are at least 0.5: variances, arguments of logarithms and roots.
-        scale: Standard deviation of floating-point values.
-        center: Mean of floating-point values.
-    """
-
-    low: int = 0
-    high: int = 2
-    positive: bool = False
-    scale: float = 1.0
-    center: float = 0.0
-
-
-def sizes(entries: tuple[int | str, ...], values: Mapping[str, Number]) -> list[int]:
-    """Sizes or strides as numbers."""
-    return [entry if isinstance(entry, int) else int(evaluate(entry, values)) for entry in entries]
 
 
 def torch_dtype(short: str) -> torch.dtype:
