@@ -269,9 +269,7 @@ class FxscopeApp(App[None]):
         self._draw_bars()
 
     def _focus_view(self) -> None:
-        main = self.view.main
-        if main is not None:
-            main.focus()
+        self.view.take_focus()
 
     # lines at top and bottom
 
@@ -319,6 +317,7 @@ class FxscopeApp(App[None]):
 
     def _fold_by_width(self) -> None:
         shown = self.size.width >= NARROW if self._tree_wanted is None else self._tree_wanted
+        self.screen.set_class(self.size.height < 16, "-low")
         left = self.query_one("#left")
         left.set_class(not shown, "-away")
         wide = self.size.width

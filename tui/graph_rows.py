@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fxscope.graph.arguments import call_text, node_refs
+from fxscope.graph.diff import Change
 from fxscope.graph.histogram import short_target
 from fxscope.graph.modules import Place
 from fxscope.graph.records import Graph, Node
@@ -124,6 +125,9 @@ class GraphRows:
         return self.graph.nodes[index].name
 
 
+INPUTS = "(inputs)"
+
+
 class Run(NamedTuple):
     """Consecutive nodes of one module."""
 
@@ -182,7 +186,7 @@ class ModuleRows(GraphRows):
         row = self._rows[index]
         if not isinstance(row, Run):
             node = self.graph.nodes[row]
-            return ((f"  {node.name}", "dim"), "", (what(node), "name"), (shape_text(node), "type"))
+            return ((f"  {title(node)}", "dim"), "", (what(node), "name"), (shape_text(node), "type"))
         counts: dict[str, int] = {}
         for node in self.graph.nodes[row.start : row.stop]:
             counts[what(node)] = counts.get(what(node), 0) + 1
@@ -212,9 +216,15 @@ class ModuleRows(GraphRows):
 
 
 def runs(graph: Graph, places: Mapping[str, Place], depth: int) -> list[Run]:
-    """Consecutive calls whose modules agree in the first ``depth`` parts of their path; inputs and output stay alone."""
+    """Consecutive calls whose modules agree in the first ``depth`` parts of their path; inputs are a run too."""
     found: list[Run] = []
     for number, node in enumerate(graph.nodes):
+        if node.op in ("placeholder", "get_attr"):
+            if found and found[-1].module == INPUTS:
+                found[-1] = found[-1]._replace(stop=number + 1)
+            else:
+                found.append(Run(INPUTS, number, number + 1))
+            continue
         place = places.get(node.name) if node.op.startswith("call") else None
         module = ".".join(place.path.split(".")[:depth]) if place is not None else ""
         if found and module and found[-1].module == module:
@@ -229,34 +239,28 @@ def deepest(places: Mapping[str, Place]) -> int:
     return max((place.path.count(".") + 1 for place in places.values() if place.path), default=0)
 
 
-def diff_rows(a: Graph, b: Graph, pairs: Sequence[tuple[str, str]], changed: frozenset[str]) -> list[DiffRow]:
-    """Rows of two graphs in step.
+def diff_rows(a: Graph, b: Graph, pairs: Mapping[str, str], changed: Mapping[str, Change]) -> list[DiffRow]:
+    """Rows of two graphs in step, in the order of the second.
 
     Args:
         a: Before.
         b: After.
-        pairs: Names of nodes that correspond.
-        changed: Names in ``b`` of paired nodes that are not the same.
+        pairs: Name in ``a`` to name in ``b`` of nodes that correspond.
+        changed: By name in ``b``: paired nodes that are not the same. Names alone are no difference, so of an equal pair
+            both sides show their own.
     """
-    partner = {right: left for left, right in pairs}
-    paired = {left for left, _ in pairs}
+    partner = {right: left for left, right in pairs.items()}
     position = {node.name: number for number, node in enumerate(a.nodes)}
-    by_name = a.by_name()
     rows: list[DiffRow] = []
     at = 0
-
-    def removed(stop: int) -> None:
-        nonlocal at
-        rows.extend(DiffRow(node_text(node), None, "-") for node in a.nodes[at:stop] if node.name not in paired)
-        at = max(at, stop)
-
     for node in b.nodes:
         left = partner.get(node.name)
         if left is None:
             rows.append(DiffRow(None, node_text(node), "+"))
             continue
-        if position[left] >= at:
-            removed(position[left])
-        rows.append(DiffRow(node_text(by_name[left]), node_text(node), "~" if node.name in changed else " "))
-    removed(len(a.nodes))
+        stop = position[left]
+        rows.extend(DiffRow(node_text(gone), None, "-") for gone in a.nodes[at:stop] if gone.name not in pairs)
+        at = max(at, stop)
+        rows.append(DiffRow(node_text(a.nodes[stop]), node_text(node), "~" if node.name in changed else " "))
+    rows.extend(DiffRow(node_text(gone), None, "-") for gone in a.nodes[at:] if gone.name not in pairs)
     return rows

@@ -135,6 +135,8 @@ KEYS: tuple[Key, ...] = (
     Key("passes.back", "left,h", "view.step(-1)", "step back", "One step back.", 11),
     Key("passes.run", "r", "view.run", "run", "Run the pipeline on the selected graph.", 12),
     Key("passes.pipeline", "s", "view.pipeline", "pipeline", "Choose the passes and their order.", 13),
+    Key("passes.single", "a", "view.single", "applications", "One step per application, or one per pass."),
+    Key("passes.inference", "I", "view.inference", "inference", "Promise that no gradient is needed, or take it back."),
     Key("passes.cancel", "x", "view.cancel", "cancel", "Cancel what runs."),
     Key("kernels.run", "r", "view.run", "run", "Measure the selected graph under the chosen executors.", 10),
     Key("kernels.executors", "s", "view.executors", "executors", "Choose the executors.", 11),

@@ -1,16 +1,13 @@
-"""Which graph nodes a generated kernel computes, from the comments that Inductor writes above it and from its mapping artifact."""
+"""Which graph nodes a generated kernel computes: from Inductor's maps where they were logged, else from its comments."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _DEFINED = re.compile(r"^(\w+) = async_compile\.\w+\(|^(\w*extern_kernels\.\w+)\(")
 _NODE = re.compile(r"^#\s+%(\w+)\s*:.*= call_")
 _NAME = re.compile(r"\b(?:triton|cpp|extern_kernels)[._]\w+")
-MAPPING = "inductor_provenance_tracking_node_mappings"
-OLD_MAPPING = "inductor_triton_kernel_to_post_grad_nodes"
 
 
 class Provenance:
@@ -21,12 +18,13 @@ class Provenance:
         lines_of: Node name to line numbers (from 1) of the calls and definitions of its kernels.
     """
 
-    def __init__(self, code: str, mapping: str = "") -> None:
+    def __init__(self, code: str, maps: Mapping[str, Sequence[str]] | None = None) -> None:
         self.nodes_of: dict[str, list[str]] = {}
         self.lines_of: dict[str, list[int]] = {}
         self._lines = code.split("\n")
         self._from_comments()
-        self._from_mapping(mapping)
+        for kernel, nodes in (maps or {}).items():
+            self.nodes_of[kernel.split(":")[0]] = list(nodes)
         self._place()
 
     def _from_comments(self) -> None:
@@ -41,16 +39,6 @@ class Provenance:
                 if kernel and found:
                     self.nodes_of[kernel[1] or kernel[2]] = found
                 found = []
-
-    def _from_mapping(self, text: str) -> None:
-        try:
-            decoded = json.loads(text) if text else {}
-        except ValueError:
-            return  # a torn payload: the comments are still there
-        table = decoded.get("cppCodeToPost", decoded) if isinstance(decoded, Mapping) else {}
-        for kernel, nodes in table.items() if isinstance(table, Mapping) else ():
-            if isinstance(nodes, list):
-                self.nodes_of.setdefault(kernel.split(":")[0], [str(node) for node in nodes])
 
     def _place(self) -> None:
         for number, line in enumerate(self._lines, 1):

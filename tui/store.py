@@ -169,6 +169,14 @@ class Store:
         with self._lock:
             return list(self._opened().timeline())
 
+    def kernel_maps(self, compile_: Compile, stage: str) -> dict[str, tuple[str, ...]]:
+        """Kernels to post-grad nodes, as Inductor's provenance logs say; empty where it logged none."""
+        from fxscope.recording.provenance import read_provenance
+
+        with self._lock:
+            found = read_provenance(self._opened(), compile_)
+        return {kernel.name: kernel.post_grad for code in found if code.stage == stage for kernel in code.kernels}
+
     def graph_text(self, compile_: Compile, stage: str, index: int = 0) -> str:
         """The printed text of a stage."""
         with self._lock:

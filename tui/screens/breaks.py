@@ -24,7 +24,7 @@ class BreaksView(View):
     """Sites on top, the one under the cursor below: words left, source right."""
 
     NAME = "breaks"
-    TERMS = "A graph break ends a graph; the line runs in plain Python. A site is one source line."
+    TERMS = "A graph break ends a graph; its line runs in plain Python. Site: a source line."
     EMPTY = "No graph breaks.\n\nEvery compiled frame so far is one graph."
     DEFAULT_CSS = """
     BreaksView #breaks-table { height: 2fr; min-height: 4; }
@@ -99,10 +99,9 @@ class BreaksView(View):
         self.table.select(index)
         self._story()
 
-    def on_line_view_moved(self, event: LineView.Moved) -> None:
+    def follow(self, view: LineView) -> None:
         """The story follows."""
-        event.stop()
-        if event.view is self.table:
+        if view is self.table:
             self._story()
 
     def _story(self) -> None:

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from fxscope.recording.records import Compile
 
 from ..frames import size_text
-from ..provenance import MAPPING, OLD_MAPPING, Provenance
+from ..provenance import Provenance
 from ..store import Snapshot
 from ..widgets.code_view import CodeView
 from ..widgets.line_view import LineView
@@ -63,7 +63,7 @@ class CodeTextView(View):
     """One text of the selected compile."""
 
     NAME = "code"
-    TERMS = "What the compiler wrote: Inductor's kernels, Dynamo's bytecode, other texts; s chooses."
+    TERMS = "What the compiler wrote: Inductor's kernels, Dynamo's bytecode, other texts."
     EMPTY = (
         "This compile left no code.\n\n"
         "Inductor's output appears here for the inductor backend; other backends write none. Bytecode is logged by torch itself."
@@ -117,22 +117,13 @@ class CodeTextView(View):
         self.current = text
         self._wanted = text.label
         store = self.scope.store
-        mapping = None
-        if text.stage.endswith(".code") and self.snapshot is not None:
-            mapping = next(
-                (
-                    a.event
-                    for a in self.snapshot.artifacts
-                    if a.compile_key == self.compile_key and a.name in (MAPPING, OLD_MAPPING)
-                ),
-                None,
-            )
+        compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
 
         def job() -> tuple[str, Provenance | None]:
             code = store.text(text.event)
-            if not text.stage.endswith(".code"):
+            if not text.stage.endswith(".code") or compile_ is None:
                 return code, None
-            return code, Provenance(code, store.text(mapping) if mapping is not None else "")
+            return code, Provenance(code, store.kernel_maps(compile_, text.stage))
 
         self.load(job, lambda result: self._loaded(text, *result))
 

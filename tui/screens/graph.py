@@ -53,9 +53,7 @@ class GraphView(View):
     """One graph of the selected compile."""
 
     NAME = "graph"
-    TERMS = (
-        "Nodes in execution order, edges left. dynamo: captured; joint, forward, backward: AOT; post_grad: Inductor."
-    )
+    TERMS = "Nodes in execution order, edges on the left; s switches the stage of the stack."
     EMPTY = "This compile has no graph.\n\nSelect another compile in the tree (t), or wait: graphs appear as they are captured."
     DEFAULT_CSS = """
     GraphView #graph-split { height: 1fr; }
@@ -256,10 +254,9 @@ class GraphView(View):
         else:
             self._show_stage()
 
-    def on_line_view_moved(self, event: LineView.Moved) -> None:
+    def follow(self, view: LineView) -> None:
         """Source and marks follow the cursor."""
-        event.stop()
-        if event.view is self.table:
+        if view is self.table:
             self._moved()
 
     def _moved(self) -> None:
@@ -453,7 +450,7 @@ class GraphView(View):
 
         def done(picked: int | None) -> None:
             if picked is not None:
-                self.table.filter(counted[picked][0])
+                self.table.filter(counted[picked][0].lstrip("."))
 
         title = f"{len(self.graph.nodes):,} nodes, {len(counted)} kinds of op"
         self.app.push_screen(PickScreen(title, Rows(columns, rows), "enter filters the table by an op"), done)
@@ -507,7 +504,7 @@ class GraphView(View):
             difference, theirs = result
             assert mine is not None
             assert whole is not None
-            changed = frozenset(change.b for change in difference.changed) | frozenset(_rewired(difference))
+            changed = {change.b: change for change in [*difference.rewired, *difference.changed]}
             rows = fold(diff_rows(mine, theirs, difference.pairs, changed), 3)
             titles = (f"{self.compile_key} {whole[0]}", f"{other.key} {stage}")
             self.add_class("-diff")
@@ -557,11 +554,6 @@ def prepare(graph: Graph) -> Prepared:
             known.setdefault(node.source.file, {})[node.source.line] = node.source.code
     cost = graph_cost(graph)
     return Prepared(graph, gutter(graph), {"flops": cost.flops, "bytes": cost.bytes}, known, places(graph))
-
-
-def _rewired(difference: GraphDiff) -> list[str]:
-    """Names in the second graph of nodes whose inputs come from elsewhere."""
-    return [item if isinstance(item, str) else item.b for item in difference.rewired]
 
 
 def _amount(number: float) -> str:

@@ -78,7 +78,7 @@ class GuardsView(View):
     """The guards of the selected compile."""
 
     NAME = "guards"
-    TERMS = "An entry runs only if all its guards hold; if no entry's do, the frame is recompiled."
+    TERMS = "An entry runs only if all its guards hold; else the frame is recompiled."
     EMPTY = "No guards were logged for this compile.\n\nSelect another compile in the tree (t); failed and restarted ones have none."
     DEFAULT_CSS = """
     GuardsView #guards-table { height: 1fr; }
@@ -173,10 +173,9 @@ class GuardsView(View):
         self._only_failed = not self._only_failed
         self.table.filter("failed" if self._only_failed else "")
 
-    def on_line_view_moved(self, event: LineView.Moved) -> None:
+    def follow(self, view: LineView) -> None:
         """The detail follows."""
-        event.stop()
-        if event.view is self.table:
+        if view is self.table:
             self._detail()
 
     def _detail(self) -> None:

@@ -64,7 +64,7 @@ class OutputView(View):
     """The program's own output."""
 
     NAME = "output"
-    TERMS = "What the program printed (output.log). i types a line to it, G follows the end."
+    TERMS = "What the program printed. i types a line to it; G follows the end."
     EMPTY = (
         "There is no output to show.\n\n"
         "The output of a program that runs here (`fxscope run` with a terminal) appears here as it is printed.\n"
@@ -177,9 +177,8 @@ class OutputView(View):
             event.stop()
             self.do_eof()
 
-    def on_line_view_moved(self, event: LineView.Moved) -> None:
+    def follow(self, view: LineView) -> None:
         """Say whether the end is followed."""
-        event.stop()
         self._tell()
 
     def on_resize(self, event: events.Resize) -> None:

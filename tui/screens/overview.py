@@ -55,7 +55,7 @@ class Overview(View):
     """Findings and totals."""
 
     NAME = "overview"
-    TERMS = "A finding is one thing that is wrong; a site is a source line; seconds are compile time."
+    TERMS = "Finding: one thing that is wrong. Site: a source line. Seconds: compile time."
     EMPTY = (
         "Nothing has been compiled yet.\n\n"
         "This fills as soon as a torch.compile'd function is called for the first time.\n"
@@ -101,7 +101,7 @@ class Overview(View):
                 title.append((f"   {site(finding.file, finding.line)}", "name"))
             lines: list[Cell] = [title]
             if finding.code:
-                lines.append([("      ", ""), (finding.code.strip(), "string")])
+                lines.append([("      ", ""), (finding.code.strip().split("\n")[0][:160], "string")])
             if finding.cause:
                 lines.append([("      ", ""), (finding.cause, "")])
             for count, part in enumerate(finding.fix.split("\n") if finding.fix else ()):

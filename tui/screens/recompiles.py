@@ -29,7 +29,7 @@ class RecompilesView(View):
     """A row per failed entry; below, the story of the frame under the cursor."""
 
     NAME = "recompiles"
-    TERMS = "No cached entry's guards matched a call. Past the limit (8) new cases run uncompiled."
+    TERMS = "No cached entry's guards matched a call. Past the limit, calls run uncompiled."
     EMPTY = "No recompiles.\n\nEvery call so far matched the guards of an entry that was already compiled."
     DEFAULT_CSS = """
     RecompilesView #recompiles-table { height: 3fr; min-height: 4; }
@@ -130,10 +130,9 @@ class RecompilesView(View):
             self.table.select(rows[-1] if kind == "limit" else rows[0])
             self._story()
 
-    def on_line_view_moved(self, event: LineView.Moved) -> None:
+    def follow(self, view: LineView) -> None:
         """The story follows."""
-        event.stop()
-        if event.view is self.table:
+        if view is self.table:
             self._story()
 
     def _story(self) -> None:

@@ -29,7 +29,7 @@ class TimelineView(View):
     """A row per compile with a bar of its phases, placed in time; below, the phases of the one under the cursor."""
 
     NAME = "timeline"
-    TERMS = "\u2588 dynamo traces, \u2593 aot splits and decomposes, \u2592 inductor makes kernels, \u2591 backward"
+    TERMS = "\u2588 dynamo traces  \u2593 aot splits  \u2592 inductor makes kernels  \u2591 backward"
     EMPTY = "No compile has finished yet.\n\nEach compile appears here with the time that its phases took."
     DEFAULT_CSS = """
     TimelineView #timeline-table { height: 3fr; }
@@ -117,10 +117,9 @@ class TimelineView(View):
                 self._detail()
                 return
 
-    def on_line_view_moved(self, event: LineView.Moved) -> None:
+    def follow(self, view: LineView) -> None:
         """The detail follows."""
-        event.stop()
-        if event.view is self.table:
+        if view is self.table:
             self._detail()
 
     def _detail(self) -> None:

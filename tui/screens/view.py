@@ -33,7 +33,8 @@ class View(Vertical):
     EMPTY: ClassVar[str] = ""
     DEFAULT_CSS = """
     View { width: 1fr; height: 1fr; }
-    View > .terms { height: 1; color: $text-muted; text-style: italic; text-overflow: ellipsis; text-wrap: nowrap; padding: 0 1; }
+    View > .terms { height: auto; max-height: 2; color: $text-muted; text-style: italic; padding: 0 1; }
+    .-low View > .terms { display: none; }
     View > .empty { height: 1fr; width: 1fr; color: $text-muted; padding: 1 2; display: none; }
     View > .facts { height: 1; background: $background; padding: 0 1; }
     View.-empty > .empty { display: block; }
@@ -84,6 +85,30 @@ class View(Vertical):
     def filled(self) -> None:
         """There is something to show."""
         self.remove_class("-empty")
+        if self.wants_focus:
+            self.wants_focus = False
+            self.call_after_refresh(self.take_focus)
+
+    wants_focus = False  # the view was opened while it had nothing to focus
+
+    def take_focus(self) -> None:
+        """Focus the first pane, at once or when there is one."""
+        main = self.main
+        self.wants_focus = main is None
+        if main is not None and self.display:
+            main.focus()
+
+    def on_line_view_moved(self, event: LineView.Moved) -> None:
+        """What stands beside a list follows its cursor."""
+        event.stop()
+        self.follow(event.view)
+
+    def on_virtual_table_filtered(self, event: VirtualTable.Filtered) -> None:
+        """A filter puts the cursor on another row."""
+        self.follow(event.table)
+
+    def follow(self, view: LineView) -> None:
+        """The cursor of a pane is on another line."""
 
     # services
 

@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from textual import events
+
 from ..highlight import highlight
 from ..spans import Span, Spans, clean, fit
 from .line_view import LineView
@@ -65,7 +67,7 @@ def fold(rows: Sequence[DiffRow], context: int) -> list[DiffRow]:
 
 
 class DiffView(LineView):
-    """Aligned rows under two headings. n and N go from change to change."""
+    """Aligned rows under two headings. n and N go from change to change, h and l shift both sides."""
 
     header_rows = 1
 
@@ -74,54 +76,81 @@ class DiffView(LineView):
         self.rows: Sequence[DiffRow] = ()
         self.titles = ("before", "after")
         self.language = "python"
+        self._shift = 0
+        self._lines: list[DiffRow] = []
+        self._wide = True
 
     def show(self, rows: Sequence[DiffRow], titles: tuple[str, str], language: str = "python") -> None:
         """Show aligned rows; the cursor goes to the first change."""
         self.rows = rows
         self.titles = titles
         self.language = language
+        self._shift = 0
         self.cursor = 0
-        self.changed()
+        self._lay_out()
         first = self.next_change(-1, 1)
         self.scroll_to(0, 0, animate=False, immediate=True)
         if first is not None:
             self.move_to(first, centre=True, tell=False)
 
+    def _lay_out(self) -> None:
+        """Two columns where there is room; else a changed row becomes a removed and an added line."""
+        self._wide = self.size.width >= SIDE_BY_SIDE or not self.size.width
+        if self._wide:
+            self._lines = list(self.rows)
+        else:
+            self._lines = []
+            for row in self.rows:
+                if row.sign == "~":
+                    self._lines += [DiffRow(row.left, None, "-"), DiffRow(None, row.right, "+")]
+                else:
+                    self._lines.append(row)
+        self.changed()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """One column or two."""
+        if (self.size.width >= SIDE_BY_SIDE) != self._wide:
+            self._lay_out()
+        else:
+            self.redraw()
+
     def count(self) -> int:
-        """Number of rows."""
-        return len(self.rows)
+        """Number of lines."""
+        return len(self._lines)
 
     def next_change(self, start: int, step: int) -> int | None:
-        """The next row with a difference whose neighbour before it is equal (the head of a change)."""
+        """The next line with a difference whose neighbour before it is equal (the head of a change)."""
         index = start + step
-        while 0 <= index < len(self.rows):
-            if self.rows[index].sign in "+-~" and (index == 0 or self.rows[index - 1].sign not in "+-~"):
+        while 0 <= index < len(self._lines):
+            if self._lines[index].sign in "+-~" and (index == 0 or self._lines[index - 1].sign not in "+-~"):
                 return index
             index += step
         return None
 
-    @property
-    def changes(self) -> int:
-        """Rows that differ."""
-        return sum(row.sign in "+-~" for row in self.rows)
+    def action_sideways(self, by: int) -> None:
+        """Shift both sides."""
+        self._shift = max(0, self._shift + by)
+        self.redraw()
 
     def header(self) -> Spans:
         """The two titles."""
         width = self.size.width
-        if width < SIDE_BY_SIDE:
+        if not self._wide:
             return [(f"   {self.titles[0]} \u2192 {self.titles[1]}", "")]
         half = (width - 5) // 2
         return [*fit([(f"  {clean(self.titles[0])}", "")], half + 2), (" \u2502 ", ""), (clean(self.titles[1]), "")]
 
     def spans(self, index: int) -> Spans:
-        """One row in one or two columns."""
-        row = self.rows[index]
+        """One line."""
+        row = self._lines[index]
         cursor = "\u258c" if index == self.cursor else " "
         if row.sign == "\u2026":
             return [(cursor, "accent"), (f"  \u22ef {row.left}", "dim")]
         width = self.size.width
-        if width < SIDE_BY_SIDE:
-            return [(cursor, "accent"), *self._unified(row)]
+        if not self._wide:
+            style = {"+": "added", "-": "removed"}.get(row.sign, "")
+            text = row.left if row.right is None else row.right
+            return [(cursor, "accent"), *fit([(f"{row.sign} ", style), *self._side(text, style)], width - 1)]
         half = (width - 5) // 2
         left = self._side(row.left, "removed" if row.sign in "-~" else "")
         right = self._side(row.right, "added" if row.sign in "+~" else "")
@@ -132,27 +161,12 @@ class DiffView(LineView):
     def _side(self, text: str | None, style: str) -> list[Span]:
         if text is None:
             return [("", "")]
-        safe = clean(text)
+        safe = clean(text)[self._shift :]
         return [(safe, style)] if style else highlight(safe, self.language)
 
-    def _unified(self, row: DiffRow) -> list[Span]:
-        """Both sides in one column; a changed row shows old and new one after the other."""
-        if row.sign == "~":
-            return [
-                ("~ ", "warn"),
-                (clean(row.left or ""), "removed"),
-                (" \u2192 ", "warn"),
-                (clean(row.right or ""), "added"),
-            ]
-        style = {"+": "added", "-": "removed"}.get(row.sign, "")
-        text = (
-            clean(row.right if row.left is None else row.left or "") if row.right is not None else clean(row.left or "")
-        )
-        return [(f"{row.sign} ", style), *(highlight(text, self.language) if not style else [(text, style)])]
-
     def line_text(self, index: int) -> str:
-        """One row as text, in the form of a unified diff."""
-        row = self.rows[index]
+        """One line as text, in the form of a unified diff."""
+        row = self._lines[index]
         if row.sign == "~":
             return f"- {row.left}\n+ {row.right}"
         return f"{row.sign} {row.right if row.left is None else row.left}"

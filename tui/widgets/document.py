@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from textual import events
 
 from ..spans import Cell, Span, Spans, spans_of, wrap
 from .line_view import LineView
+
+LABEL = 16  # cells up to which a first span that ends in a space is a label
 
 
 class Block(NamedTuple):
@@ -28,6 +31,15 @@ class Block(NamedTuple):
 def heading(text: str, note: str = "") -> Block:
     """A heading with what it means."""
     return Block(["", [(text, "accent"), (f"   {note}", "dim")]])
+
+
+def hanging(spans: Sequence[Span], default: int) -> int:
+    """Indent of continued lines: they hang under the text behind a label or sign, where the first span is one."""
+    if len(spans) > 1 and spans[0][0].endswith(" "):
+        width = cell_len(spans[0][0])
+        if width <= LABEL:
+            return width
+    return default
 
 
 class Document(LineView):
@@ -62,12 +74,12 @@ class Document(LineView):
         if width == self._wrapped_width or width <= 0:
             return
         self._wrapped_width = width
-        self._wrapped = [
-            (line, number)
-            for number, block in enumerate(self.blocks)
-            for paragraph in block.lines
-            for line in wrap(spans_of(paragraph), width - 1, block.indent)
-        ]
+        self._wrapped = []
+        for number, block in enumerate(self.blocks):
+            for paragraph in block.lines:
+                spans = spans_of(paragraph)
+                lines = wrap(spans, width - 1, hanging(spans, block.indent))
+                self._wrapped.extend((line, number) for line in lines)
 
     def on_resize(self, event: events.Resize) -> None:
         """Wrap anew."""

@@ -203,7 +203,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
             return
         nearest = index if index < top else index - page + 1
         target = index - page // 2 if centre else nearest
-        self.scroll_to(y=max(0, target), animate=False, immediate=True)
+        self.scroll_to(y=max(0, target), animate=False, immediate=True, force=True)
 
     def action_move(self, by: int) -> None:
         """Move the cursor by lines."""

@@ -112,8 +112,8 @@ def allot(columns: Sequence[Column], natural: Sequence[int], room: int) -> list[
     """Cells of each column in ``room``: the least important ones go first, what is left goes to the most important."""
     floors = []
     for column, size in zip(columns, natural, strict=True):
-        least = size if column.width else max(min(size, len(column.title)), min(size, 10), size // 3)
-        floors.append(max(least, min(size, 16)) if column.flex else least)
+        least = size if column.width else max(min(size, len(column.title)), min(size, 14), 2 * size // 3)
+        floors.append(max(len(column.title), min(size, 16)) if column.flex else least)
     shown = [number for number, size in enumerate(natural) if size]
     while len(shown) > 1 and sum(floors[number] for number in shown) + 2 * (len(shown) - 1) > room:
         shown.remove(min(shown, key=lambda number: (columns[number].keep, -number)))
