@@ -63,8 +63,9 @@ def fold_affine(gm: GraphModule, context: Context) -> GraphModule:
                 context.skip([node], chain.stop.reason, chain.stop.text)
             continue
         _apply(chain, context, f"{len(chain.links)} operations")
-    erase_dead(gm.graph)
-    gm.recompile()
+    if context.applied:
+        erase_dead(gm.graph)
+        gm.recompile()
     return gm
 
 

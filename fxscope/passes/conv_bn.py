@@ -77,8 +77,9 @@ def fold_conv_bn(gm: GraphModule, context: Context) -> GraphModule:
         if context.apply([conv.node, node], text):
             _fold(norm, conv, dtype)
     fold_decomposed_norms(gm, context)
-    erase_dead(gm.graph)
-    gm.recompile()
+    if context.applied:
+        erase_dead(gm.graph)
+        gm.recompile()
     return gm
 
 

@@ -39,9 +39,12 @@ class Difference(msgspec.Struct, kw_only=True):
 def run(gm: GraphModule, inputs: Sequence[Any], seed: int = 0) -> list[Any]:
     """Tensors that a graph returns, flat, then the inputs and buffers that it wrote to.
 
-    Inputs are cloned, buffers are put back, random numbers are seeded: two runs give the same.
+    Inputs are cloned, buffers are put back, and random draws are fixed values (dropout keeps everything): two graphs that
+    draw in another order, or through other ops, can still be compared.
     """
     import torch
+
+    from fxscope.passes.draws import fixed_draws
 
     stored = {node for item in gm.graph.nodes if item.op not in ("placeholder", "output") for node in written(item)}
     names = sorted({str(node.target) for node in stored if node.op == "get_attr"})
@@ -50,7 +53,7 @@ def run(gm: GraphModule, inputs: Sequence[Any], seed: int = 0) -> list[Any]:
     kept = {name: tensor.clone() for name, tensor in buffers.items()}
     given = [item.detach().clone() if isinstance(item, torch.Tensor) else item for item in inputs]
     try:
-        with restored(seed), torch.no_grad():
+        with restored(seed), torch.no_grad(), fixed_draws(gm):
             results = list(torch.utils._pytree.tree_leaves(gm(*given)))
         results = [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
         results += [item for item, before in zip(given, inputs, strict=True) if _changed(item, before)]
@@ -67,7 +70,6 @@ def difference(got: Sequence[Any], want: Sequence[Any], tolerances: dict[str, fl
     import torch
 
     tolerances = {**TOLERANCES, **(tolerances or {})}
-    worst = Difference(max_abs=0.0, max_rel=0.0, tolerance=0.0, within=True)
     if len(got) != len(want):
         return Difference(
             max_abs=float("inf"),
@@ -76,24 +78,24 @@ def difference(got: Sequence[Any], want: Sequence[Any], tolerances: dict[str, fl
             within=False,
             text=f"{len(got)} outputs instead of {len(want)}",
         )
+    each = []
     for at, (a, b) in enumerate(zip(got, want, strict=True)):
         if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-            one = _exact(a is b or bool(a == b), f"output {at} is {a!r} instead of {b!r}")
+            each.append(_exact(a is b or bool(a == b), f"output {at} is {a!r} instead of {b!r}"))
         elif a.shape != b.shape:
-            one = _exact(False, f"output {at} has shape {tuple(a.shape)} instead of {tuple(b.shape)}")
+            each.append(_exact(False, f"output {at} has shape {tuple(a.shape)} instead of {tuple(b.shape)}"))
         else:
-            one = _tensors(at, a, b, tolerances)
-        if (one.within, -one.max_rel) < (worst.within, -worst.max_rel) or not worst.tolerance:
-            worst = Difference(
-                max_abs=max(one.max_abs, worst.max_abs),
-                max_rel=max(one.max_rel, worst.max_rel),
-                tolerance=one.tolerance,
-                within=one.within and worst.within,
-                text=one.text or worst.text,
-            )
-        else:
-            worst.max_abs = max(one.max_abs, worst.max_abs)
-    return worst
+            each.append(_tensors(at, a, b, tolerances))
+    if not each:
+        return Difference(max_abs=0.0, max_rel=0.0, tolerance=0.0, within=True)
+    worst = max(each, key=lambda one: (not one.within, one.max_rel / (one.tolerance or 1.0)))
+    return Difference(
+        max_abs=max(one.max_abs for one in each),
+        max_rel=max(one.max_rel for one in each),
+        tolerance=worst.tolerance,
+        within=worst.within,
+        text=worst.text,
+    )
 
 
 def _tensors(at: int, a: Any, b: Any, tolerances: dict[str, float]) -> Difference:

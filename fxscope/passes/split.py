@@ -88,7 +88,7 @@ def split(gm: GraphModule, partition: Partition, prefix: str = "island") -> Grap
             copies[unit[0]] = graph.node_copy(unit[0], copies.__getitem__)
             continue
         island = islands[unit[0]]
-        name = f"{prefix}_{island.index}"
+        name = _free_name(gm, modules, f"{prefix}_{island.index}")
         modules[name] = extract(gm, unit, name)
         inputs, outputs = boundary(unit)
         inputs = [value for value in inputs if not _stays_inside(modules[name], value)]
@@ -106,6 +106,14 @@ def split(gm: GraphModule, partition: Partition, prefix: str = "island") -> Grap
     made.meta = dict(gm.meta)
     made.graph.lint()
     return made
+
+
+def _free_name(gm: GraphModule, taken: dict[str, Any], name: str) -> str:
+    """The name, or one like it that the module does not have yet: it may have been split before."""
+    free, count = name, 1
+    while hasattr(gm, free) or free in taken:
+        free, count = f"{name}_{count}", count + 1
+    return free
 
 
 def _stays_inside(island: GraphModule, value: Node) -> bool:

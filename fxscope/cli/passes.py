@@ -1,0 +1,186 @@
+"""``fxscope passes``: step passes over a recorded graph."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from fxscope.passes.stepper import Step
+
+MARKS = {"applied": "✔", "unchanged": "·", "failed": "✖", "numbers": "✖"}
+
+
+@click.command(
+    epilog="Example: fxscope passes run.fxscope --graph 0/0 --pipeline conv-bn-fold,decompose:inductor,freeze --inference"
+)
+@click.argument("path", required=False)
+@click.option("--graph", "graph_id", metavar="ID", help="Compile id as fxscope report prints it, e.g. 0/1.")
+@click.option("--stage", default="dynamo", show_default=True, metavar="STAGE", help="Stage that holds the graph.")
+@click.option("--pipeline", metavar="A,B,C", help="Passes in order: names, name:argument, or FILE.py:FUNCTION.")
+@click.option("--single", is_flag=True, help="One step per application instead of one per pass.")
+@click.option("--bisect", "bisecting", is_flag=True, help="Name the first application that changes the numbers.")
+@click.option(
+    "--inference",
+    is_flag=True,
+    help="Promise that no gradient is needed (parameters become attributes, and freeze may evaluate them).",
+)
+@click.option("--no-numbers", is_flag=True, help="Do not run the graph; structure only.")
+@click.option("--tolerance", type=float, metavar="X", help="What counts as rounding, relative to the output's scale.")
+@click.option("--seed", default=0, show_default=True, help="Of the probe inputs.")
+@click.option("--upstream", is_flag=True, help="Also run what PyTorch itself would do, and compare.")
+@click.option("--list", "listing", is_flag=True, help="List the passes, with what each does.")
+@click.option("--code", is_flag=True, help="Print the graph after each step; with --json, as `lines`.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema passes).")
+def command(
+    path: str | None,
+    graph_id: str | None,
+    stage: str,
+    pipeline: str | None,
+    single: bool,
+    bisecting: bool,
+    inference: bool,
+    no_numbers: bool,
+    tolerance: float | None,
+    seed: int,
+    upstream: bool,
+    listing: bool,
+    code: bool,
+    as_json: bool,
+) -> None:
+    """Step passes over a recorded graph, with diffs and a numeric check after each.
+
+    The graph is rebuilt from the log and run on inputs made from its descriptions. Exit code 1: a step failed, or changed the
+    numbers beyond rounding.
+    """
+    from fxscope.errors import UsageError
+
+    if listing:
+        _list()
+        return
+    if path is None:
+        raise UsageError("fxscope passes needs a recording: fxscope passes PATH --graph ID (or --list)")
+    from fxscope.passes.document import passes_document
+    from fxscope.passes.numeric import TOLERANCES
+    from fxscope.passes.pipeline import parse
+    from fxscope.passes.recorded import load
+    from fxscope.passes.stepper import Stepper, bisect
+
+    chosen = parse(pipeline)  # before the graph is rebuilt, so that a misspelt name costs nothing
+    found = load(path, graph_id, stage, seed=seed, bind=inference)
+    stepper = Stepper(
+        found.module,
+        chosen,
+        found.inputs,
+        single=single,
+        inference=inference,
+        numbers=not no_numbers,
+        tolerances=None if tolerance is None else dict.fromkeys(TOLERANCES, tolerance),
+    )
+    show = None if as_json else lambda step: _print_step(step, code)
+    if not as_json:
+        click.echo(f"graph {found.id}, stage {stage}: {len(found.module.graph.nodes)} nodes")
+    stepper.run(show)
+    culprit = bisect(stepper) if bisecting else None
+    report = None
+    if upstream:
+        from fxscope.passes.upstream import would_do
+
+        report = would_do(found.module, found.inputs)
+    if as_json:
+        document = passes_document(
+            stepper, graph=found.id, stage=stage, notes=found.notes, culprit=culprit, code=code, upstream=report
+        )
+        _write_json(document)
+    else:
+        _print_end(stepper, found.notes, culprit, report, bisecting)
+    if any(step.status in ("failed", "numbers") for step in stepper.steps):
+        sys.exit(1)
+
+
+def _list() -> None:
+    from fxscope.passes import pipeline
+
+    for item in map(pipeline.find, pipeline.names()):
+        click.echo(f"{item.name}{f'  (needs {chr(44).join(item.requires)})' if item.requires else ''}")
+        for line in item.doc.splitlines():
+            click.echo(f"    {line}" if line else "")
+        click.echo()
+    click.echo(f"default pipeline: {','.join(pipeline.DEFAULT)}")
+
+
+def _print_step(step: Step, code: bool) -> None:
+    from fxscope.passes.document import graph_lines
+    from fxscope.report.safe import plain_line
+
+    name = step.name if step.application is None else f"{step.name} #{step.application}"
+    nodes = f"{step.nodes_before} -> {step.nodes_after} nodes"
+    numbers = ""
+    if step.to_previous is not None and step.status != "unchanged":
+        numbers = f"max |Δ| {step.to_previous.max_abs:.1e}, relative {step.to_previous.max_rel:.1e}"
+        numbers += " ok" if step.status != "numbers" else f" BEYOND {step.to_previous.tolerance:.0e}"
+    applied = [match for match in step.matches if match.applied]
+    left = [match for match in step.matches if not match.applied]
+    counts = f"{len(applied)} applied" + (f", {len(left)} not" if left else "") if step.matches else ""
+    parts = [part for part in (step.status, nodes, counts, f"{step.seconds * 1e3:.0f} ms", numbers) if part]
+    click.echo(f"{MARKS[step.status]} {name:<20} {'  '.join(parts)}")
+    if step.error:
+        click.echo(f"    {plain_line(step.error)}")
+    if step.to_previous is not None and step.to_previous.text:
+        click.echo(f"    {plain_line(step.to_previous.text)}")
+    for match in applied[:6]:
+        click.echo(f"    ✔ {_match_text(match)}")
+    if len(applied) > 6:
+        click.echo(f"    ✔ ... and {len(applied) - 6} more (--json has all)")
+    by_reason: dict[str, list[Any]] = {}
+    for match in left:
+        by_reason.setdefault(match.reason or "", []).append(match)
+    for reason, matches in sorted(by_reason.items(), key=lambda pair: -len(pair[1])):
+        click.echo(f"    - {reason} x{len(matches)}: {_match_text(matches[0])}")
+    if code:
+        for line in graph_lines(step.after):
+            click.echo(f"        {plain_line(line)}")
+
+
+def _match_text(match: Any) -> str:
+    from fxscope.report.safe import plain_line
+
+    nodes = " + ".join(match.nodes[:3]) + (f" + {len(match.nodes) - 3} more" if len(match.nodes) > 3 else "")
+    where = f"  {match.source}" if match.source else ""
+    return plain_line(f"{nodes}{where}{f': {match.text}' if match.text else ''}")
+
+
+def _print_end(stepper: Any, notes: list[str], culprit: Any, report: Any, bisecting: bool) -> None:
+    from fxscope.report.safe import plain_line
+
+    for note in [*notes, *stepper.notes]:
+        click.echo(f"note: {plain_line(note)}", err=True)
+    checked = [step for step in stepper.steps if step.to_start is not None]
+    if checked:
+        last = checked[-1].to_start
+        click.echo(f"against the start: max |Δ| {last.max_abs:.1e}, relative {last.max_rel:.1e}")
+    if culprit is not None:
+        what = _match_text(culprit.match) if culprit.match is not None else "the pass as a whole"
+        click.echo(f"bisect: {culprit.step.name} changes the numbers first, at {what}")
+    elif bisecting:
+        click.echo("bisect: no step changes the numbers beyond rounding")
+    for row in report or ():
+        mark = {"right": "✔", "wrong": "✖"}.get(row.status, "·")
+        click.echo(f"{mark} upstream {row.tool:<24} {plain_line(row.text)}")
+
+
+def _write_json(document: Any) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode(document).decode())
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of ``--json``."""
+    import msgspec
+
+    from fxscope.passes.document import PassesDocument
+
+    return msgspec.json.schema(PassesDocument)

@@ -1,0 +1,120 @@
+"""A recorded graph, rebuilt to run here, with inputs made from the log's descriptions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fxscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch.fx import GraphModule
+
+    from fxscope.graph.records import Graph
+
+
+@dataclass(kw_only=True, eq=False)
+class Recorded:
+    """One stage of one compile.
+
+    Attributes:
+        id: The compile id, as ``fxscope report`` prints it.
+        module: Runs ``inputs``.
+        inputs: In placeholder order; made from the descriptions in the log, seeded: not the program's own values.
+        notes: What differs from the recorded graph, one line each.
+    """
+
+    id: str
+    stage: str
+    graph: Graph
+    module: GraphModule
+    inputs: list[Any]
+    notes: list[str] = field(default_factory=list)
+
+
+def load(
+    path: str | Path,
+    graph_id: str | None = None,
+    stage: str = "dynamo",
+    *,
+    device: str = "cpu",
+    seed: int = 0,
+    requires_grad: bool = False,
+    bind: bool = False,
+) -> Recorded:
+    """Rebuild one graph of a recording.
+
+    Args:
+        path: A recording, a folder of TORCH_TRACE logs, or one log.
+        graph_id: As ``--graph`` takes it; None where the recording has one compile with a graph only.
+        stage: One of recording.records.STAGES that holds a graph.
+        device: Where it will run.
+        seed: Of the inputs.
+        requires_grad: Let parameters require gradients.
+        bind: Make parameters and buffers attributes of the module instead of inputs, without gradients.
+
+    Raises:
+        UsageError: No such compile or stage, or the graph cannot be rebuilt; the message names what stands in the way.
+        UnreadableError: The path is no recording.
+    """
+    from fxscope.graph.inputs import make_inputs
+    from fxscope.graph.parse import parse_graph
+    from fxscope.graph.rebuild import rebuild
+    from fxscope.recording.recording import open_recording
+
+    recording = open_recording(path)
+    if graph_id is None:
+        graphs = [item for item in recording.compiles if stage in item.stages]
+        if len(graphs) != 1:
+            listed = ", ".join(item.key for item in graphs[:8]) + (", ..." if len(graphs) > 8 else "")
+            raise UsageError(
+                f"{path} has {len(graphs)} graphs of stage {stage}; name one with --graph: {listed or 'none'}"
+            )
+        graph_id = graphs[0].key
+    compile_ = recording.find(graph_id)
+    if stage.endswith(".code"):
+        raise UsageError(f"stage {stage} is generated code, not a graph; one of {', '.join(compile_.stages)}")
+    text = recording.graph(compile_, stage)
+    graph = parse_graph(recording.text(text.event), stage=stage, name=compile_.key)
+    module = rebuild(graph, device=device)
+    inputs = make_inputs(graph, device=device, seed=seed, requires_grad=requires_grad)
+    if bind:
+        module, inputs = bind_parameters(module, inputs)
+    return Recorded(
+        id=compile_.key,
+        stage=stage,
+        graph=graph,
+        module=module,
+        inputs=inputs,
+        notes=list(module.meta.get("fxscope.notes", [])),
+    )
+
+
+def bind_parameters(gm: GraphModule, inputs: list[Any]) -> tuple[GraphModule, list[Any]]:
+    """The module with its parameters and buffers as attributes, and the inputs that are left.
+
+    Which placeholders are parameters is what the log says of them (``role``).
+    """
+    from fxscope.passes.module import clone
+
+    made = clone(gm)
+    left = []
+    for node, item in zip(made.graph.find_nodes(op="placeholder"), inputs, strict=True):
+        if getattr(node.meta.get("fxscope"), "role", None) not in ("parameter", "buffer"):
+            left.append(item)
+            continue
+        name = f"bound_{node.name}"
+        made.register_buffer(name, item.detach())
+        with made.graph.inserting_before(node):
+            attribute = made.graph.get_attr(name)
+        attribute.meta = dict(node.meta)
+        node.replace_all_uses_with(attribute)
+        made.graph.erase_node(node)
+    nodes = made.graph.find_nodes(op="placeholder")
+    for node in reversed(nodes):  # placeholders first, as a signature needs
+        made.graph._root.append(node)
+    made.graph.lint()
+    made.recompile()
+    return made, left
