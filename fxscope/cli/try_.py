@@ -1,0 +1,256 @@
+"""``fxscope try``: run a program as it is and once per change, and show what each change did."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fxscope.cli.run import RunCommand
+from fxscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from fxscope.diagnosis.trial import Change, Judged, Outcome
+
+_EPILOG = """\b
+Examples:
+  fxscope try train.py --epochs 1
+  fxscope try --what dynamic --what limit:64 --what config:allow_rnn=True train.py
+Changes: dynamic, no-dynamic, limit:N, mode:M, backend:B, config:NAME=VALUE,
+  mark-dynamic:NAME[:DIM], mark-unbacked:NAME[:DIM].
+"""
+_MOST = 6  # changes proposed by findings that are tried without being asked for
+
+
+@click.command(cls=RunCommand, epilog=_EPILOG, short_help="Re-run a program with one change at a time.")
+@click.option(
+    "--what",
+    "whats",
+    multiple=True,
+    metavar="CHANGE",
+    help="A change to try, repeatable. Default: what the findings of the first run propose.",
+)
+@click.option("-o", "--output", metavar="DIR", help="Folder of the recordings. Default: ./<script>-try-<time>")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema try).")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Stop a run after this long.")
+@click.option("--time-launches", is_flag=True, help="Sample how long compiled calls take, for a step time.")
+@click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
+@click.argument("target", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    whats: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    timeout: float | None,
+    time_launches: bool,
+    module: str | None,
+    target: tuple[str, ...],
+) -> None:
+    """Run TARGET once as it is and once per change, each in its own recording and with caches of its own, and compare.
+
+    The table says for each change: better, same, worse, mixed, changed results, or fails.
+    """
+    from fxscope.diagnosis.trial import judge, output_difference, parse_change
+
+    if module is None and not target:
+        raise UsageError("nothing to run: give a script, -m MODULE, or -- LAUNCHER ... (fxscope try --help)")
+    changes = [parse_change(what) for what in whats]
+    program = _program(ctx, module, target)
+    folder = Path(output) if output else Path(f"{Path(module or target[0]).stem}-try-{time.strftime('%Y%m%d-%H%M%S')}")
+    folder.mkdir(parents=True, exist_ok=True)
+    runner = _Runner(folder, program, timeout, time_launches)
+    base = runner.run("as it is")
+    if not changes:
+        changes = [parse_change(what) for what in _proposed(base)]
+        if not changes:
+            click.echo(
+                "no finding of this run proposes a change that can be tried without an edit (fxscope diagnose has the fixes)",
+                err=True,
+            )
+    outcomes = [runner.run(change.name, change) for change in changes]
+    reproducible = True
+    if base.exit_code == 0 and any(
+        each.exit_code == 0 and output_difference(base.output, each.output) for each in outcomes
+    ):
+        again = runner.run("as it is, again")
+        reproducible = output_difference(base.output, again.output) is None
+    judged = [judge(base, each, reproducible=reproducible) for each in outcomes]
+    if as_json:
+        import msgspec
+
+        click.echo(
+            msgspec.json.format(msgspec.json.encode(_document(program, base, judged, reproducible)), indent=1).decode()
+        )
+    else:
+        _print_table(base, judged, reproducible)
+        click.echo(f"recordings: {folder}", err=True)
+
+
+def _program(ctx: click.Context, module: str | None, target: tuple[str, ...]) -> list[str]:
+    """The arguments of ``fxscope run`` that name the program."""
+    from fxscope.cli.run import LAUNCHER
+
+    if module is not None:
+        return ["-m", module, *target]
+    return ["--", *target] if ctx.meta.get(LAUNCHER, False) else list(target)
+
+
+class _Runner:
+    """Runs the program, each time with a recording and caches of its own."""
+
+    def __init__(self, folder: Path, program: list[str], timeout: float | None, time_launches: bool) -> None:
+        self.folder, self.program, self.timeout = folder, program, timeout
+        self.options = ["--time-launches"] if time_launches else []
+        self.number = 0
+
+    def run(self, name: str, change: Change | None = None) -> Outcome:
+        """One run; its outcome counts whatever could be recorded."""
+        from fxscope.diagnosis.trial import outcome_of
+        from fxscope.errors import FxscopeError
+        from fxscope.recording.recording import open_recording
+
+        slug = re.sub(r"[^A-Za-z0-9.=-]+", "-", name)[:60]
+        recording_path = self.folder / f"{self.number}-{slug}.fxscope"
+        self.number += 1
+        caches = self.folder / "caches" / slug
+        environment = {
+            **os.environ,
+            "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+            "TRITON_CACHE_DIR": str(caches / "triton"),
+        }
+        environment.update(change.environment if change else {})
+        options = [*self.options, *(change.options if change else ())]
+        arguments = [
+            sys.executable,
+            "-m",
+            "fxscope",
+            "run",
+            "--headless",
+            "--quiet",
+            "-o",
+            str(recording_path),
+            *options,
+            *self.program,
+        ]
+        click.echo(f"running {name} ...", err=True)
+        began = time.monotonic()
+        try:
+            done = subprocess.run(
+                arguments,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                env=environment,
+                timeout=self.timeout,
+                check=False,
+            )
+            code, output, errors = done.returncode, done.stdout, done.stderr
+        except subprocess.TimeoutExpired as expired:
+            code, output, errors = 124, _text(expired.stdout), f"stopped after {self.timeout:g} s"
+        seconds = time.monotonic() - began
+        try:
+            recording = open_recording(recording_path)
+        except FxscopeError:
+            recording = None  # the run did not get as far as recording; its exit code and message tell
+        problem = _last_error(errors) if code else ""
+        return outcome_of(name, recording, code, seconds, output, problem, str(recording_path))
+
+
+def _text(value: str | bytes | None) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
+
+
+def _last_error(errors: str) -> str:
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    named = [line for line in lines if re.match(r"^[\w.]+(Error|Exception|Violation\w*|Failed|Unsupported)\b", line)]
+    return (named or lines or [""])[-1][:200]
+
+
+def _proposed(base: Outcome) -> list[str]:
+    """Changes that the findings of the first run propose, each once, worst finding first."""
+    from fxscope.diagnosis.diagnose import diagnose
+    from fxscope.errors import FxscopeError
+    from fxscope.recording.recording import open_recording
+
+    try:
+        findings = diagnose(open_recording(base.recording))
+    except FxscopeError:
+        return []  # nothing was recorded; the table shows the failed run
+    changes = [finding.change for finding in findings if finding.change and finding.severity != "info"]
+    return list(dict.fromkeys(changes))[:_MOST]
+
+
+def _print_table(base: Outcome, judged: list[Judged], reproducible: bool) -> None:
+    from rich.table import Table
+
+    from fxscope.cli.report import stdout_console
+    from fxscope.report.safe import plain_line
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("change", overflow="fold", min_width=22)
+    table.add_column("verdict", min_width=8)
+    for name in ("graphs", "breaks", "recomp", "limit", "skip", "compile", "run s"):
+        table.add_column(name, justify="right")
+    styles = {
+        "better": "green",
+        "worse": "red",
+        "fails": "bold red",
+        "changed results": "bold yellow",
+        "mixed": "yellow",
+    }
+
+    def row(name: str, verdict: str, outcome: Outcome) -> None:
+        numbers = (outcome.graphs, outcome.graph_breaks, outcome.recompiles, outcome.limit_hits, outcome.skipped)
+        cells = [str(number) for number in numbers] + [f"{outcome.compile_seconds:.1f}", f"{outcome.seconds:.1f}"]
+        table.add_row(name, verdict, *cells, style=styles.get(verdict, ""))
+
+    row("as it is", "" if base.exit_code == 0 else f"exit {base.exit_code}", base)
+    for each in judged:
+        row(each.outcome.change, each.verdict, each.outcome)
+    console = stdout_console()
+    console.print(table)
+    for each in judged:
+        if each.reasons:
+            console.print(f"{each.outcome.change}: {plain_line('; '.join(each.reasons))}")
+    if not reproducible:
+        console.print(
+            "Two runs as it is print different numbers, so results were not compared: seed the program to compare them."
+        )
+
+
+def _document(program: list[str], base: Outcome, judged: list[Judged], reproducible: bool) -> dict[str, Any]:
+    return {
+        "schema": "fxscope.try/1",
+        "program": program,
+        "base": base,
+        "changes": judged,
+        "reproducible": reproducible,
+    }
+
+
+def json_schema() -> dict[str, Any]:
+    """Schema of ``--json``."""
+    import msgspec
+
+    from fxscope.diagnosis.trial import Judged, Outcome
+
+    (outcome, judged), components = msgspec.json.schema_components([Outcome, Judged], ref_template="#/$defs/{name}")
+    return {
+        "type": "object",
+        "required": ["schema", "program", "base", "changes", "reproducible"],
+        "properties": {
+            "schema": {"const": "fxscope.try/1"},
+            "program": {"type": "array", "items": {"type": "string"}},
+            "base": outcome,
+            "changes": {"type": "array", "items": judged},
+            "reproducible": {"type": "boolean"},
+        },
+        "$defs": components,
+    }
