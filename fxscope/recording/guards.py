@@ -49,7 +49,8 @@ def parse_guard_text(text: str, full_path: Callable[[str], str] = str) -> list[G
             continue
         depth = len(entry[1]) // 2
         last = _guard(entry[2], depth, full_path)
-        del path[depth:]
+        while path and path[-1].depth >= depth:
+            path.pop()
         if not last.source and last.type and path:
             last.source = next((above.source for above in reversed(path) if above.source), "")
         (path[-1].children if path else roots).append(last)

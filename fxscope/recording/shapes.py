@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fxscope.recording.process import base_id
 from fxscope.recording.records import ShapeEvent
+from fxscope.recording.userline import deepest_user_line
 from fxscope.trace.line import BadEnvelope
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def read_shape_events(builder: Builder) -> Iterator[ShapeEvent]:
                 source=str(source),
                 value=str(value.get("val", value.get("value", ""))),
                 expression=str(value.get("expr") or ""),
-                line=stack[-1] if stack else None,
+                line=deepest_user_line(stack) or (stack[-1] if stack else None),
                 reason=str(value.get("reason") or ""),
             )
 

@@ -45,7 +45,7 @@ class ByteSource:
             self._file = open(self.path, "rb") if self._follow else self._unpack()  # noqa: SIM115
             self._inode = os.fstat(self._file.fileno()).st_ino
             self._map()
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise UnreadableError(f"cannot read {self.path}: {getattr(error, 'strerror', None) or error}") from error
 
     def __len__(self) -> int:
@@ -91,7 +91,9 @@ class ByteSource:
         written = 0
         try:
             with self._opened() as raw, _decompressed(self.path, raw) as stream:
-                while chunk := stream.read(_CHUNK):
+                # One piece at a time, so that what comes before a break in the archive is kept.
+                read = getattr(stream, "read1", stream.read)
+                while chunk := read(_CHUNK):
                     written += len(chunk)
                     if written > MAX_UNPACKED:
                         self.notes.append(f"{self.path}: unpacks to more than {MAX_UNPACKED} bytes; read up to there")

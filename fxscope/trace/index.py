@@ -185,7 +185,7 @@ class LogIndex:
     def size(self, number: int) -> int:
         """Bytes of one payload as it lies in the log."""
         stop = self.source.data.find(b"\n", self.starts[number], self.ends[number])
-        return 0 if stop < 0 else max(0, self.ends[number] - stop - 2)
+        return 0 if stop < 0 else max(0, self.ends[number] - stop - 3)
 
     def _add(self, name: bytes, start: int, end: int) -> int:
         kind = self._kind_of.get(name)
