@@ -7,6 +7,7 @@ one node, comments with the user's line between them, and nested classes for the
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import textwrap
 import warnings
@@ -37,7 +38,7 @@ def parse_graph(text: str, stage: str = "", name: str = "") -> Graph:
         stage: One of ``recording.records.STAGES``; tells saved inputs of a backward graph from ordinary ones.
         name: What to call the graph; by default the printed class name.
     """
-    source, classes = _isolate(text)
+    source, classes = _isolate(text.replace("\r\n", "\n"))
     if not source:
         return Graph(name=name, stage=stage, problems=["no graph in this text: it has no `def forward`"], text=text)
     try:
@@ -180,6 +181,7 @@ class _Body:
         self.scope: dict[str, Node] = {}
         self.waiting: dict[str, Node] = {}  # arguments of the signature that no line has renamed yet
         self.notes: dict[str, tuple[str, str]] = {}  # annotations that stand on a line of their own
+        self.trailing: dict[int, str] = {}
         self.leaves = 0  # arguments of an exported program's forward, before its inputs are put in order
 
     def read(self, function: ast.FunctionDef) -> None:
@@ -215,8 +217,10 @@ class _Body:
 
     def _trailing(self, line: int) -> str:
         """The comment at the end of a line: what AOTAutograd says of an input."""
-        match = _TRAILING.search(self.reader.lines[line - 1])
-        return match.group(1).strip() if match else ""
+        if line not in self.trailing:  # a signature on one line is as long as it has inputs: look at it once
+            match = _TRAILING.search(self.reader.lines[line - 1])
+            self.trailing[line] = match.group(1).strip() if match else ""
+        return self.trailing[line]
 
     @staticmethod
     def _annotation(expr: ast.expr | None) -> str:
@@ -339,7 +343,10 @@ class _Body:
 
     def _output(self, value: ast.expr | None) -> None:
         arg: Arg = None if value is None else self._output_value(value)
-        self.result.nodes.append(Node(name="output", op="output", target="output", args=(arg,)))
+        # Where the program has a variable called output, torch.fx numbers its own.
+        names = itertools.chain(["output"], (f"output_{number}" for number in itertools.count(1)))
+        name = next(name for name in names if name not in self.scope)
+        self.result.nodes.append(Node(name=name, op="output", target="output", args=(arg,)))
 
     def _output_value(self, value: ast.expr) -> Arg:
         if isinstance(value, ast.Call) and value.args:

@@ -227,6 +227,7 @@ class _Picture:
         import pydot
 
         box = pydot.Cluster("legend", label="legend", style="rounded", color=quoted("#bbbbbb"), fontsize="10")
+        entries: list[tuple[str, str, dict[str, str]]]
         entries = [(KINDS[kind][1], KINDS[kind][0], {}) for kind in KINDS if self.kinds[kind]]
         entries += [
             (label, "#ffffff", {"color": quoted(colour), "penwidth": "4"}) for label, colour in self.colours.items()
