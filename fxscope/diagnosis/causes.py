@@ -132,6 +132,10 @@ def cause_of(found: GraphBreak) -> BreakCause:
         ids, key = ["library-code"], "library-break"
     elif in_library(found) and ids[0] not in _PLACELESS and "library-code" not in ids:
         ids.append("library-code")
+    if "Higher Order Operator:" in found.reason or any("/torch/_functorch/" in line.file for line in found.stack):
+        ids.append("higher-order-op")
+    if ids[0] == "exception" and found.function == "backward":
+        ids.append("backward-failed")
     second = found.reason.partition("another graph break occurred")[2]
     if "GenericContextWrapping" in second and "context-manager" not in ids:
         ids.append("context-manager")

@@ -83,7 +83,8 @@ def cause_of_guard(guard: FailedGuard, *, resumed: bool = False) -> GuardCause:
         or "found <class 'NoneType'>" in text
         or re.search(r"\bis (not )?None\b|== None$", text)
     ):
-        return GuardCause(ids=("none-or-tensor",), name=name)
+        attribute = bool(re.search(r"\.\w+$", source)) and not source.startswith("G[")
+        return GuardCause(ids=("none-or-tensor", "changing-attribute") if attribute else ("none-or-tensor",), name=name)
     if "_dynamo_dynamic_indices" in text or "_dynamo_unbacked_indices" in text or "_dynamo_static_indices" in text:
         return GuardCause(ids=("dynamic-size",), name=name)
     ids = _ids(guard, source, name, text)
@@ -114,7 +115,7 @@ def _ids(guard: FailedGuard, source: str, name: str, text: str) -> tuple[str, ..
     if kind == "attribute":
         return ("changing-attribute",)
     if re.search(r"\b(KeyError|IndexError) on\b|dict\.keys\(", text):
-        return _container(source or text)
+        return _container(text)
     if kind in ("length", "keys"):
         return _container(source)
     if kind in ("number", "string", "bool", "value"):
@@ -158,6 +159,8 @@ def _identity(source: str, text: str) -> tuple[str, ...]:
 
 
 def _container(source: str) -> tuple[str, ...]:
+    if " object at 0x" in source:
+        return ("object-identity", "container-size")
     if re.search(r"_(modules|parameters|buffers)\b", source):
         return ("shared-code", "container-size")
     return ("container-size",)

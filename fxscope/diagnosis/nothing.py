@@ -9,6 +9,7 @@ from typing import Any
 
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Evidence, Finding
+from fxscope.diagnosis.program import files_of, generator_compiled, is_compile_call, late_hooks, scopes, statements
 from fxscope.diagnosis.statement import code_at, source_tree
 
 _MODES = re.compile(
@@ -18,11 +19,24 @@ _MODES = re.compile(
 
 def findings(context: Context) -> list[Finding]:
     """Nothing compiled at all, functions that were compiled and never ran, dispatch modes, hooks that came late."""
-    found = [_late_hook(context, notice) for notice in context.notices if notice.get("kind") == "late-hook"]
+    hooks = [notice for notice in context.notices if notice.get("kind") == "late-hook"] or _hooks_in_program(context)
+    found = [_late_hook(context, notice) for notice in hooks]
     found += [_dispatch_mode(context, notice) for notice in context.notices if notice.get("kind") == "dispatch-mode"]
     if not found and not context.recording.compiles and not context.recording.failures:
         found.append(_nothing(context))
     return found
+
+
+def _hooks_in_program(context: Context) -> list[dict[str, Any]]:
+    """Hooks that came late, by the program's text; only where hooks are not guarded and something was compiled."""
+    compiled = [each for each in context.recording.compiles if each.status == "ok"]
+    if not compiled or context.dynamo_config(compiled[0]).get("skip_nnmodule_hook_guards") is False:
+        return []
+    return [
+        {"kind": "late-hook", "file": place.file, "line": place.line, "text": place.text}
+        for file in files_of(context)
+        for place in late_hooks(file)
+    ]
 
 
 def _nothing(context: Context) -> Finding:
@@ -33,9 +47,22 @@ def _nothing(context: Context) -> Finding:
     ids = ["nothing-compiled"]
     if mode is not None:
         ids = ["nothing-compiled", "dispatch-mode"]
+    generator = generator_compiled(program) if program else None
+    if generator is not None:
+        ids.append("generator")
     site = _site(calls, program, tree)
     file, line, why, fix = site
-    if mode is not None and not why:
+    if generator is not None:
+        line, why = (
+            generator.line,
+            f"{generator.text} is a generator function; Dynamo does not compile generators themselves.",
+        )
+        fix = (
+            "Compile a function that consumes the generator: torch.compile(lambda x: [y for y in "
+            + generator.text
+            + "(x)]), or compile what it calls for each item."
+        )
+    elif mode is not None and not why:
         line, why = (
             mode.lineno,
             f"A dispatch mode is active around the call (`{ast.unparse(mode)[:80]}`), and Dynamo steps aside under one.",
@@ -103,11 +130,9 @@ def _site(calls: list[dict[str, Any]], program: str, tree: ast.Module | None) ->
 def _suspects(tree: ast.Module) -> list[tuple[ast.stmt, str, str]]:
     """torch.compile calls whose result cannot be used: thrown away, or bound to a name that nothing reads."""
     found: list[tuple[ast.stmt, str, str]] = []
-    for scope in ast.walk(tree):
-        if not isinstance(scope, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        for node in _own_statements(scope):
-            if isinstance(node, ast.Expr) and _is_compile(node.value):
+    for scope in scopes(tree):
+        for node in statements(scope):
+            if isinstance(node, ast.Expr) and is_compile_call(node.value):
                 target = (
                     ast.unparse(node.value.args[0]) if isinstance(node.value, ast.Call) and node.value.args else "model"
                 )
@@ -118,7 +143,7 @@ def _suspects(tree: ast.Module) -> list[tuple[ast.stmt, str, str]]:
                         f"before:\n    {ast.unparse(node)}\nafter:\n    {target} = {ast.unparse(node)}\nor compile in place: {target}.compile()",
                     )
                 )
-            elif isinstance(node, ast.Assign) and _is_compile(node.value) and isinstance(node.targets[0], ast.Name):
+            elif isinstance(node, ast.Assign) and is_compile_call(node.value) and isinstance(node.targets[0], ast.Name):
                 name = node.targets[0].id
                 if name == "self" or (
                     isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and not _read_after(scope, name, node)
@@ -143,32 +168,8 @@ def _suspects(tree: ast.Module) -> list[tuple[ast.stmt, str, str]]:
     return found
 
 
-def _own_statements(scope: ast.AST) -> list[ast.stmt]:
-    """Statements of a scope, without those of functions and classes inside of it."""
-    found: list[ast.stmt] = []
-    waiting = list(getattr(scope, "body", []))
-    while waiting:
-        node = waiting.pop(0)
-        found.append(node)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            continue
-        for field in ("body", "orelse", "finalbody"):
-            waiting.extend(getattr(node, field, []))
-        for handler in getattr(node, "handlers", []):
-            waiting.extend(handler.body)
-    return found
-
-
-def _is_compile(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func) in (
-        "torch.compile",
-        "torch._dynamo.optimize",
-        "torch.compiler.compile",
-    )
-
-
 def _compile_calls(tree: ast.Module) -> list[ast.expr]:
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_compile(node)]
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_compile_call(node)]
 
 
 def _read_after(scope: ast.AST, name: str, node: ast.stmt) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Evidence, Finding
+from fxscope.diagnosis.program import dynamo_settings, files_of
+from fxscope.diagnosis.statement import code_at
 
 _EVENT = "fxscope.config"
 
@@ -15,12 +17,38 @@ _EVENT = "fxscope.config"
 def findings(context: Context) -> list[Finding]:
     """One finding where threads of one process compiled under different settings."""
     by_thread = _values_by_thread(context)
-    found = []
+    found: list[Finding] = []
     for process, threads in by_thread.items():
         differing = _differences(threads)
         if differing:
             found.append(_finding(context, process, differing))
-    return found
+    return found or _by_program(context)
+
+
+def _by_program(context: Context) -> list[Finding]:
+    """Settings that the program's text makes, and that were not in force where a worker thread compiled."""
+    for compile_ in context.recording.compiles:
+        if not any(
+            line.function in ("_bootstrap_inner", "_bootstrap") and line.file.endswith("threading.py")
+            for line in compile_.stack
+        ):
+            continue
+        config = context.dynamo_config(compile_)
+        for file in files_of(context):
+            for place in dynamo_settings(file):
+                if place.text in config and config[place.text] != place.value:
+                    name = f"torch._dynamo.config.{place.text}"
+                    finding = _finding(context, "", {name: (place.value, config[place.text])})
+                    finding.file, finding.line, finding.code = place.file, place.line, code_at(place.file, place.line)
+                    finding.evidence.append(
+                        Evidence(
+                            kind="compile",
+                            text=f"{compile_.id} {compile_.function}, compiled in a thread",
+                            compile_key=compile_.key,
+                        )
+                    )
+                    return [finding]
+    return []
 
 
 def _values_by_thread(context: Context) -> dict[str, dict[Any, dict[str, Any]]]:
