@@ -103,7 +103,7 @@ class FxscopeApp(App[None]):
         self.set_interval(1.0, self._draw_top)
         if self.program is not None:
             self._start_program(self.program)
-        self._poll()
+        self._poll(force=True)
 
     @property
     def tree_view(self) -> TreeView:
@@ -193,10 +193,21 @@ class FxscopeApp(App[None]):
         self._reading = False
         if snapshot is None:
             return
-        self.latest = snapshot
+        self.latest = self._with_ending(snapshot)
         if not self.paused:
             self._show_latest()
         self._draw_top()
+
+    def _with_ending(self, snapshot: Snapshot) -> Snapshot:
+        """How our own program is: ``session.json`` learns that it ended only after the app."""
+        program = self.program
+        if program is None or not program.started:
+            return snapshot
+        import msgspec
+
+        state = "live" if program.running else "ended"
+        session = msgspec.structs.replace(snapshot.session, state=state, exit_code=program.code)
+        return snapshot._replace(session=session)
 
     def _show_latest(self) -> None:
         """Give the newest records to the tree and the view."""
@@ -629,7 +640,7 @@ def open_app(path: str) -> None:
     FxscopeApp(Store(path)).run()
 
 
-def run_live(command: Sequence[str], env: Mapping[str, str], recording: Path) -> int:
+def run_live(command: Sequence[str], env: Mapping[str, str], recording: str | Path) -> int:
     """Run a program in a pseudo-terminal inside the app.
 
     Args:

@@ -55,7 +55,7 @@ class GraphRows:
     """Row provider over the nodes of a graph."""
 
     columns: Sequence[Column] = (
-        Column("", 0, keep=3, limit=18),
+        Column("", 0, keep=7, limit=18),
         Column("node", keep=9, limit=36),
         Column("op", keep=8, limit=32),
         Column("value", keep=6, limit=34),

@@ -24,10 +24,10 @@ class Program:
     ``on_output`` and ``on_end`` are called on the reading thread.
     """
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], folder: Path) -> None:
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], folder: str | Path) -> None:
         self.command = list(command)
         self.env = dict(env)
-        self.folder = folder
+        self.folder = Path(folder)
         self.code: int | None = None
         self.on_output: Callable[[bytes], None] = lambda data: None
         self.on_end: Callable[[int], None] = lambda code: None

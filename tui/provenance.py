@@ -15,7 +15,7 @@ class Provenance:
 
     Attributes:
         nodes_of: Kernel name to node names of the post-grad graph.
-        lines_of: Node name to line numbers (from 1) of the calls and definitions of its kernels.
+        lines_of: Node name to line numbers (from 1) that define or call its kernel, of several the one that computes least.
     """
 
     def __init__(self, code: str, maps: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -41,14 +41,15 @@ class Provenance:
                 found = []
 
     def _place(self) -> None:
+        places: dict[str, list[int]] = {}
         for number, line in enumerate(self._lines, 1):
-            if line.startswith("#"):
-                continue
-            for match in _NAME.finditer(line):
-                for node in self.nodes_of.get(match.group(), ()):
-                    lines = self.lines_of.setdefault(node, [])
-                    if not lines or lines[-1] != number:
-                        lines.append(number)
+            if not line.startswith("#"):
+                for match in _NAME.finditer(line):
+                    places.setdefault(match.group(), []).append(number)
+        for kernel, nodes in sorted(self.nodes_of.items(), key=lambda item: -len(item[1])):
+            for node in nodes:
+                if kernel in places:
+                    self.lines_of[node] = list(dict.fromkeys(places[kernel]))
 
     def nodes_at(self, number: int) -> list[str]:
         """Nodes of the kernel that a line (from 1) calls, or lies in."""

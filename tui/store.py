@@ -144,7 +144,10 @@ class Store:
             return
         self._diagnosed = now
         explain_records(recording)
-        self._findings = tuple(diagnose(recording))
+        found = diagnose(recording)
+        if recording.session.state == "live":  # what has not happened yet is no finding
+            found = [finding for finding in found if finding.category != "nothing-compiled"]
+        self._findings = tuple(found)
         self._diagnosed = time.monotonic()
 
     # what is loaded on demand

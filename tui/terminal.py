@@ -63,6 +63,7 @@ class Output:
         self.version += 1
 
     def _put(self, text: str) -> None:
+        text = clean(text)  # 8-bit controls and bidirectional marks act on terminals too
         line = self.lines[self._row]
         if self._column >= _length(line):
             if len(line) < LONGEST_LINE:

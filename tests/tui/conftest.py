@@ -32,6 +32,14 @@ class Driver:
                 return
         raise AssertionError("workers never came to rest")
 
+    async def until(self, wanted: Callable[[], bool]) -> None:
+        """Wait for something that no worker of ours does: the palette's search, a program in its terminal."""
+        for _ in range(600):
+            if wanted():
+                return
+            await self.pilot.pause(0.05)
+        raise AssertionError(f"never happened; the screen was:\n{self.frame()}")
+
     async def press(self, *keys: str) -> None:
         """Press keys one after another."""
         for key in keys:
@@ -40,7 +48,9 @@ class Driver:
 
     async def type(self, text: str) -> None:
         """Type a text into what has the focus."""
-        await self.pilot.press(*[{" ": "space", "/": "slash", ".": "full_stop", "_": "underscore"}.get(c, c) for c in text])
+        await self.pilot.press(
+            *[{" ": "space", "/": "slash", ".": "full_stop", "_": "underscore"}.get(c, c) for c in text]
+        )
         await self.settle()
 
     def frame(self) -> str:
@@ -67,13 +77,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 Opener = Callable[..., AbstractAsyncContextManager[Driver]]
 
 
+_STORES: dict[str, Store] = {}
+
+
 @pytest.fixture
 def opened() -> Opener:
-    """``async with opened(path, size=(120, 30)) as driver``."""
+    """``async with opened(path, size=(120, 30)) as driver``. A recording of ../shared is read once for all tests."""
 
     @asynccontextmanager
     async def run(path: str | Path, size: tuple[int, int] = (120, 30)) -> AsyncIterator[Driver]:
-        app = FxscopeApp(Store(path))
+        store = Store(path)
+        if "/traces/" in str(path):
+            store = _STORES.setdefault(str(path), store)
+        app = FxscopeApp(store)
         async with app.run_test(size=size, notifications=True) as pilot:
             driver = Driver(app, pilot)
             await driver.settle()

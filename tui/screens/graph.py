@@ -283,6 +283,7 @@ class GraphView(View):
 
     def _place_source(self) -> None:
         shown = self.size.width >= WIDE if self._show_source is None else self._show_source
+        shown = shown and not self.scope.zoomed
         if shown != self.has_class("-source"):
             self.set_class(shown, "-source")
             self.call_after_refresh(self._moved)

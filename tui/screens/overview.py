@@ -74,7 +74,11 @@ class Overview(View):
     def take(self, snapshot: Snapshot) -> None:
         """Write the page."""
         self.snapshot = snapshot
-        if not snapshot.compiles and not snapshot.failures and not snapshot.findings:
+        if (
+            not snapshot.compiles
+            and not snapshot.failures
+            and (not snapshot.findings or snapshot.session.state == "live")
+        ):
             if snapshot.session.state == "ended":
                 self.empty(
                     "Nothing was compiled: this program never called a torch.compile'd function, or the compiled part was "

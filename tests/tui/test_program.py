@@ -1,0 +1,164 @@
+"""Programs in the pseudo-terminal: exit codes, signals, input, window size, output that is kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from fxscope_tui.program import Program
+
+from fxscope.names import OUTPUT_FILE
+
+LIMIT = 60.0
+
+
+class Session:
+    """A started program whose output can be waited for."""
+
+    def __init__(self, folder: Path, code: str, *arguments: str) -> None:
+        self.program = Program([sys.executable, "-u", "-c", code, *arguments], dict(os.environ), folder)
+        self.seen = b""
+        self._grew = threading.Condition()
+        self.ended: list[int] = []
+        self.program.on_output = self._take
+        self.program.on_end = self.ended.append
+
+    def _take(self, data: bytes) -> None:
+        with self._grew:
+            self.seen += data
+            self._grew.notify_all()
+
+    def wait_for(self, text: bytes) -> None:
+        with self._grew:
+            assert self._grew.wait_for(lambda: text in self.seen, LIMIT), self.seen
+
+
+@pytest.mark.parametrize(("code", "expected"), [("pass", 0), ("raise SystemExit(7)", 7), ("1/0", 1)])
+def test_exit_codes(code, expected, tmp_path):
+    session = Session(tmp_path, code)
+    session.program.start()
+    assert session.program.wait() == expected
+    assert not session.program.running
+
+
+def test_a_signal_is_128_plus_n(tmp_path):
+    session = Session(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    session.program.start()
+    assert session.program.wait() == 128 + signal.SIGKILL
+
+
+def test_output_is_kept_byte_for_byte(tmp_path):
+    session = Session(tmp_path, r"import sys; sys.stdout.buffer.write(b'\x1b[31mred\x1b[0m \xff\n' * 500)")
+    session.program.start()
+    session.program.wait()
+    kept = (tmp_path / OUTPUT_FILE).read_bytes()
+    assert kept == b"\x1b[31mred\x1b[0m \xff\r\n" * 500
+    assert session.seen == kept
+
+
+def test_it_has_a_terminal_of_our_size(tmp_path):
+    session = Session(
+        tmp_path, "import os, sys; print(sys.stdin.isatty(), sys.stdout.isatty(), os.get_terminal_size())"
+    )
+    session.program.start(97, 31)
+    session.program.wait()
+    assert b"True True" in session.seen
+    assert b"columns=97, lines=31" in session.seen
+
+
+def test_typing_reaches_it(tmp_path):
+    session = Session(tmp_path, "print('name?'); print('hello', input())")
+    session.program.start()
+    session.wait_for(b"name?")
+    session.program.write("wörld\n".encode())
+    assert session.program.wait() == 0
+    assert "hello wörld".encode() in session.seen
+
+
+def test_ctrl_c_is_a_keyboard_interrupt(tmp_path):
+    code = "import time\ntry:\n    print('ready'); time.sleep(60)\nexcept KeyboardInterrupt:\n    print('caught'); raise SystemExit(3)"
+    session = Session(tmp_path, code)
+    session.program.start()
+    session.wait_for(b"ready")
+    session.program.write(b"\x03")
+    assert session.program.wait() == 3
+    assert b"caught" in session.seen
+
+
+def test_ctrl_d_is_end_of_input(tmp_path):
+    session = Session(tmp_path, "import sys; print('ready'); print(len(sys.stdin.read()))")
+    session.program.start()
+    session.wait_for(b"ready")
+    session.program.write(b"\x04")
+    assert session.program.wait() == 0
+
+
+def test_stop_ends_even_what_ignores_signals(tmp_path):
+    code = "import signal, time; signal.signal(2, signal.SIG_IGN); signal.signal(15, signal.SIG_IGN); print('ready'); time.sleep(600)"
+    session = Session(tmp_path, code)
+    session.program.start()
+    session.wait_for(b"ready")
+    assert session.program.stop(patience=0.2) == 128 + signal.SIGKILL
+
+
+def test_children_die_with_it(tmp_path):
+    child = "import time; print('child', flush=True); time.sleep(600)"
+    session = Session(tmp_path, f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])")
+    session.program.start()
+    session.wait_for(b"child")
+    session.program.stop(patience=2.0)
+    assert session.ended
+    assert session.ended[0] != 0
+
+
+def test_a_daemon_that_keeps_the_terminal_does_not_hold_us(tmp_path):
+    code = (
+        "import os, time\n"
+        "if os.fork() == 0:\n    os.setsid(); print('stays', os.getpid(), flush=True); time.sleep(600)\n"
+        "print('leaves'); "
+    )
+    session = Session(tmp_path, code)
+    session.program.start()
+    session.wait_for(b"stays ")
+    try:
+        assert session.program.wait() == 0
+    finally:
+        os.kill(int(session.seen.split(b"stays ")[1].split()[0]), signal.SIGKILL)
+
+
+def test_a_full_disk_costs_the_log_and_not_the_program(tmp_path):
+    session = Session(tmp_path, "print('x' * 100)")
+    session.program.start()
+    session.program._log = open("/dev/full", "wb", buffering=0) if os.path.exists("/dev/full") else None  # noqa: SIM115
+    if session.program._log is None:
+        pytest.skip("no /dev/full here")
+    assert session.program.wait() == 0
+    if b"x" in session.seen and not (tmp_path / OUTPUT_FILE).read_bytes():
+        assert "incomplete" in session.program.log_problem
+
+
+def test_a_missing_command_raises_and_leaves_nothing_open(tmp_path):
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    program = Program([str(tmp_path / "nothing")], dict(os.environ), tmp_path)
+    with pytest.raises(OSError, match="nothing"):
+        program.start()
+    assert not program.started
+    if before:
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_app_never_imports_torch():
+    code = (
+        "import sys, fxscope_tui.app, fxscope_tui.screens.views as v\n"
+        "from fxscope_tui.keymap import VIEWS\n"
+        "[v.make(name) for name in VIEWS]\n"
+        "import fxscope.diagnosis.diagnose, fxscope.graph.diff, fxscope.graph.cost, fxscope.graph.gutter\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT, check=True)
+    assert done.stdout.strip() == "False"
