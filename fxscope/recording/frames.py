@@ -20,7 +20,7 @@ def take_start(state: State, process: Process, number: int, event: Event, index:
     attempt = state.attempt(process, event, begin=True)
     if attempt is None:
         return
-    slot = state.slot(process, event.envelope)
+    slot = state.slot(process, event)
     if slot is not None:
         slot.started = True
     value = event.value
@@ -92,7 +92,7 @@ def add_artifact(
 ) -> None:
     """Add one named payload, with the compile that it belongs to."""
     key = None
-    slot = state.slot(process, event.envelope)
+    slot = state.slot(process, event)
     if slot is not None:
         which = event.envelope.get("attempt") or 0
         key = process.prefix + with_use(slot.base + (f"_{which}" if which else ""), slot.use)

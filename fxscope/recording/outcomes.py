@@ -21,7 +21,7 @@ def take_metrics(state: State, process: Process, number: int, event: Event, inde
     """``compilation_metrics``: the attempt is over."""
     values = event.value
     attempt = state.attempt(process, event)
-    slot = state.slot(process, event.envelope)
+    slot = state.slot(process, event)
     if attempt is None or slot is None or not isinstance(values, dict):
         return
     slot.ended = True

@@ -38,13 +38,20 @@ class Attempt:
 
 
 class Slot:
-    """All attempts under one compile id of one process; ``use`` counts how often the id began anew (after a reset)."""
+    """All attempts under one compile id of one process.
 
-    __slots__ = ("attempts", "base", "ended", "started", "use")
+    Attributes:
+        base: The id without an attempt.
+        use: How often the id began, counted from 1: after a reset ids come again.
+        first: Number in the log of the first event of this use.
+    """
 
-    def __init__(self, base: str, use: int) -> None:
+    __slots__ = ("attempts", "base", "ended", "first", "started", "use")
+
+    def __init__(self, base: str, use: int, first: int) -> None:
         self.base = base
         self.use = use
+        self.first = first
         self.attempts: dict[int, Attempt] = {}
         self.started = False
         self.ended = False
@@ -75,7 +82,7 @@ class Process:
         self.parents: list[Process] = []
         self.elders: list[Process] = []
         self.slots: dict[tuple[int | None, int | None, int | None], Slot] = {}
-        self.by_base: dict[str, Slot] = {}
+        self.by_base: dict[str, list[Slot]] = {}
         self.frames: dict[tuple[int | None, int | None], Compile] = {}
         self._undated: list[tuple[Compile | Recompile, bytes]] = []
         self._lines: dict[tuple[Any, ...], SourceLine] = {}
@@ -102,8 +109,21 @@ class Process:
 
     def entry_in_use(self, entry: str) -> str:
         """The id of a cache entry, with ``#2`` where this process began it anew."""
-        slot = self.by_base.get(entry)
-        return with_use(entry, slot.use) if slot is not None else entry
+        slots = self.by_base.get(entry)
+        return with_use(entry, slots[-1].use) if slots else entry
+
+    def key_at(self, envelope: Mapping[str, Any], number: int) -> str | None:
+        """Key of the compile that an event belongs to, by its envelope and its number in the log; None outside one."""
+        triple = (envelope.get("compiled_autograd_id"), envelope.get("frame_id"), envelope.get("frame_compile_id"))
+        base = base_id(*triple)
+        if not base:
+            return None
+        use = 1
+        for slot in self.by_base.get(base, ()):
+            if slot.first <= number:
+                use = slot.use
+        attempt = envelope.get("attempt")
+        return self.prefix + with_use(base + (f"_{attempt}" if attempt and triple[1] is not None else ""), use)
 
     def string(self, number: Any) -> str:
         """An interned string; a forked child looks in its own table first, then in its parent's."""

@@ -55,7 +55,9 @@ def take_launches(state: State, process: Process, number: int, event: Event, ind
     for entry in entries if isinstance(entries, list) else []:
         if not isinstance(entry, dict):
             continue
-        slot = process.by_base.get(str(entry.get("id")).partition("#")[0])
+        base, _, use = str(entry.get("id")).partition("#")
+        slots = process.by_base.get(base)
+        slot = slots and next((slot for slot in slots if str(slot.use) == use), slots[-1])
         attempt = slot and (slot.attempts.get(entry.get("attempt") or 0) or slot.last)
         calls = entry.get("calls")
         if not attempt or not isinstance(calls, int):

@@ -190,6 +190,11 @@ class Recording:
             raise UsageError(f"no event {event} in {self._name}")
         return self._builder.logs[log].text(number)
 
+    def size(self, event: int) -> int:
+        """Bytes of the payload of one event as it lies in the log; 0 where it has none."""
+        log, number = split_number(event)
+        return self._builder.logs[log].size(number)
+
     def intact(self, event: int) -> bool:
         """Whether the payload of an event is what was written: its MD5 is the one in the envelope."""
         decoded = self.event(event)
@@ -219,6 +224,15 @@ class Recording:
         for log, index in enumerate(self._builder.logs):
             for number in range(len(index)):
                 yield log << 32 | number, index.names[index.kinds[number]]
+
+    def key_of(self, event: int) -> str | None:
+        """Key of the compile that an event belongs to (a compile's own, or ``!2`` for an autograd graph); None outside one."""
+        decoded = self.event(event)
+        return self._process(event).key_at(decoded.envelope, decoded.number)
+
+    def count(self, name: str) -> int:
+        """Events of one name."""
+        return sum(index.count(name) for index in self._builder.logs)
 
     def guards(self, compile_: Compile) -> list[Guard]:
         """Roots of the entry's guard tree, parsed now; empty where none were logged."""
@@ -315,7 +329,7 @@ class Recording:
 
     def _process(self, event: int) -> Process:
         log, _ = split_number(event)
-        return self._builder.processes[log, self.event(event).process]
+        return self._builder.process(log, self.event(event))
 
     def _sorted(self, name: str, records: list[Any]) -> list[Any]:
         if name not in self._cached:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,6 +92,8 @@ def _from_file(session: Session, on_disk: dict[str, Any]) -> None:
 
 def _alive(on_disk: dict[str, Any]) -> bool:
     """Whether the recording process still runs; taken for granted where it ran on another machine."""
+    import socket
+
     pid = on_disk.get("pid")
     if on_disk.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
         return True

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from fxscope.recording.process import base_id
 from fxscope.recording.records import ShapeEvent
 from fxscope.recording.userline import deepest_user_line
 from fxscope.trace.line import BadEnvelope
@@ -42,7 +41,7 @@ def read_shape_events(builder: Builder) -> Iterator[ShapeEvent]:
             source = value.get("source") or (sources[0] if isinstance(sources, list) and sources else "")
             yield ShapeEvent(
                 kind=kind,
-                compile_key=_key(process.prefix, event.envelope),
+                compile_key=process.key_at(event.envelope, number) or "",
                 symbol=str(value.get("symbol") or ""),
                 source=str(source),
                 value=str(value.get("val", value.get("value", ""))),
@@ -50,9 +49,3 @@ def read_shape_events(builder: Builder) -> Iterator[ShapeEvent]:
                 line=deepest_user_line(stack) or (stack[-1] if stack else None),
                 reason=str(value.get("reason") or ""),
             )
-
-
-def _key(prefix: str, envelope: dict[str, Any]) -> str:
-    attempt = envelope.get("attempt")
-    base = base_id(envelope.get("compiled_autograd_id"), envelope.get("frame_id"), envelope.get("frame_compile_id"))
-    return prefix + base + (f"_{attempt}" if attempt else "")

@@ -70,25 +70,28 @@ class State:
         """The process that wrote an event."""
         return self.processes.get((log, event.process)) or self._new_process(log, event)
 
-    def slot(self, process: Process, envelope: dict[str, Any], *, begin: bool = False, attempt: int = 0) -> Slot | None:
+    def slot(self, process: Process, event: Event, *, begin: bool = False) -> Slot | None:
         """The slot of an event's compile id; None outside a compile.
 
         Args:
             process: Who wrote the event.
-            envelope: Of the event.
+            event: The event.
             begin: The event begins a compile: where the id's last use is over, it begins anew.
-            attempt: Of the event.
         """
+        envelope = event.envelope
         triple = tuple(
             value if isinstance(value, int) else None
             for value in (envelope.get(key) for key in ("compiled_autograd_id", "frame_id", "frame_compile_id"))
         )
+        number = envelope.get("attempt")
+        attempt = number if isinstance(number, int) else 0
         if triple[1] is None:
             return None
         slot = process.slots.get(triple)  # type: ignore[arg-type]
         if slot is None or (begin and (slot.ended or (slot.started and attempt <= max(slot.attempts, default=-1)))):
-            slot = Slot(base_id(*triple), slot.use + 1 if slot else 1)
-            process.slots[triple] = process.by_base[slot.base] = slot  # type: ignore[index]
+            slot = Slot(base_id(*triple), slot.use + 1 if slot else 1, event.number)
+            process.slots[triple] = slot  # type: ignore[index]
+            process.by_base.setdefault(slot.base, []).append(slot)
             self.slot_of[process.prefix + with_use(slot.base, slot.use)] = slot
         return slot
 
@@ -96,7 +99,7 @@ class State:
         """The attempt that an event belongs to, made where this is its first event; None outside a compile."""
         number = event.envelope.get("attempt")
         number = number if isinstance(number, int) else None
-        slot = self.slot(process, event.envelope, begin=begin, attempt=number or 0)
+        slot = self.slot(process, event, begin=begin)
         if slot is None:
             return None
         if number is None:  # logged after the compile (a lazy backward, run-time metrics): belongs to its last attempt

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 from typing import IO, TYPE_CHECKING, cast
 
 from fxscope.errors import MissingError, UnreadableError
@@ -87,6 +86,8 @@ class ByteSource:
 
     def _unpack(self) -> IO[bytes]:
         """Copy the unpacked bytes into an unlinked temporary file; a broken archive yields what came before the break."""
+        import tempfile  # costs as much as the rest of this module, and few logs are compressed
+
         target = cast("IO[bytes]", tempfile.TemporaryFile(prefix="fxscope-"))  # noqa: SIM115
         written = 0
         try:

@@ -9,8 +9,6 @@ Written by ``torch._logging._internal.TorchLogsFormatter`` and ``trace_structure
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +72,8 @@ def decode_json(raw: bytes) -> Any:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass  # the slow decoder below accepts more
+    import json
+
     try:
         return _scrub(json.loads(raw.decode("utf-8", "replace"), strict=False))
     except (ValueError, RecursionError) as error:
@@ -109,4 +109,6 @@ def payload_text(data: mmap.mmap | bytes, start: int, end: int) -> str:
 
 def payload_matches(text: str, digest: Any) -> bool:
     """Whether a payload is whole: its MD5 is what the envelope says (``has_payload``)."""
+    import hashlib
+
     return hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest() == digest

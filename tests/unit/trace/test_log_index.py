@@ -215,7 +215,7 @@ def test_zip_bomb_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableError, match="cannot read .*nothing.log"):
+    with pytest.raises(UnreadableError, match=r"cannot read .*nothing\.log"):
         ByteSource(tmp_path / "nothing.log")
 
 
