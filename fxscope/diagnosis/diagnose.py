@@ -9,6 +9,7 @@ from fxscope.diagnosis.causes import cause_of
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Finding, severity_rank, worst_first
 from fxscope.diagnosis.frames import frames
+from fxscope.diagnosis.ranks import rank_findings
 from fxscope.diagnosis.remedies import remedy
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def diagnose(recording: Recording) -> list[Finding]:
         *nothing.findings(context),
         *cost.findings(context),
         *caches.findings(context),
+        *rank_findings(recording),
     ]
     return worst_first(found)
 

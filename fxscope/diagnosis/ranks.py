@@ -191,28 +191,29 @@ def _staggered_compiles(ranks: list[RankSummary]) -> list[Finding]:
 
 def _diverging_breaks(ranks: list[RankSummary]) -> list[Finding]:
     found = []
-    for site in sorted({site for summary in ranks for site in summary.break_sites}):
-        have = [summary for summary in ranks if site in summary.break_sites]
-        if len(have) == len(ranks):
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for text in sorted({text for summary in ranks for text in summary.break_sites}):
+        place, _, kind = text.partition(" ")
+        kinds[place].append(kind)
+    for place, what in kinds.items():
+        counts = [(s, sum(s.break_sites.get(f"{place} {kind}", 0) for kind in what)) for s in ranks]
+        have, others = [s for s, count in counts if count], [s for s, count in counts if not count]
+        if not others:
             continue
-        others = [summary for summary in ranks if site not in summary.break_sites]
-        place, _, kind = site.partition(" ")
         file, _, line = place.rpartition(":")
         found.append(
             Finding(
-                ids=["rank-divergence", "rank-breaks"],
+                ids=["rank-breaks", "rank-divergence"],
                 category="breaks",
                 severity="medium",
-                title=f"{rank_names(have)} break{'s' if len(have) == 1 else ''} the graph at {place}, {rank_names(others)} do"
-                f"{'es' if len(others) == 1 else ''} not",
+                title=f"{rank_names(have)} {'breaks' if len(have) == 1 else 'break'} the graph at {place}, "
+                f"{rank_names(others)} {'does' if len(others) == 1 else 'do'} not",
                 file=file,
                 line=int(line) if line.isdigit() else 0,
-                cause=f"{kind}: the line runs, or breaks, on some ranks only, so their graphs and collectives differ.",
+                cause=f"{'; '.join(what)}: the line runs, or breaks, on some ranks only, so their graphs and collectives differ.",
                 fix="Take the condition out of the compiled function, or let every rank run the same code there.",
                 verify=_VERIFY.format(log=ranks[0].log),
-                evidence=[
-                    Evidence(kind="note", text=f"{s.name}: {s.break_sites.get(site, 0)} breaks there") for s in ranks
-                ],
+                evidence=[Evidence(kind="note", text=f"{s.name}: {count} breaks there") for s, count in counts],
             )
         )
     return found
@@ -284,18 +285,24 @@ def _missing_waits(ranks: list[RankSummary]) -> list[Finding]:
 
 
 def _imbalance(ranks: list[RankSummary]) -> list[Finding]:
-    """Slowest and fastest rank per graph by Inductor's own estimate, where it differs by more than a tenth."""
+    """Slowest and fastest rank per graph: by the calls that were timed or, without them, by Inductor's own estimate."""
     evidence = []
     worst = 0.0
-    for id_ in sorted({id_ for summary in ranks for id_ in summary.runtimes}):
-        times = sorted((s.runtimes[id_], s.name) for s in ranks if s.runtimes.get(id_))
-        if len(times) > 1 and times[-1][0] > 1.1 * times[0][0]:
-            (low, fastest), (high, slowest) = times[0], times[-1]
-            worst = max(worst, (high - low) / 1e9)
+    for id_ in sorted({id_ for s in ranks for id_ in (*s.call_seconds, *s.runtimes)}, key=id_order):
+        measured = sorted((s.call_seconds[id_], s.calls.get(id_, 0), s.name) for s in ranks if s.call_seconds.get(id_))
+        modelled = sorted((s.runtimes[id_] / 1e9, 1, s.name) for s in ranks if s.runtimes.get(id_))
+        times, kind = (measured, "measured") if len(measured) > 1 else (modelled, "modelled by Inductor")
+        if len(times) < 2:
+            continue
+        (low, _, fastest), (high, calls, slowest) = times[0], times[-1]
+        lost = (high - low) * calls
+        # Timed calls are noisy, and a rank's first one is slow for reasons of its own: count only what adds up.
+        if high > 1.1 * low and (kind != "measured" or lost > NOTICEABLE):
+            worst = max(worst, lost)
             evidence.append(
                 Evidence(
                     kind="note",
-                    text=f"{id_}: {slowest} {high / 1e3:.0f} us, {fastest} {low / 1e3:.0f} us (modelled by Inductor)",
+                    text=f"{id_}: {slowest} {high * 1e6:.0f} us, {fastest} {low * 1e6:.0f} us a call ({kind})",
                 )
             )
     if not evidence:
@@ -305,8 +312,8 @@ def _imbalance(ranks: list[RankSummary]) -> list[Finding]:
             ids=["rank-imbalance"],
             category="cost",
             severity="low",
-            title=f"{len(evidence)} graphs are estimated to run longer on some ranks",
-            cause="The same graph has more work on some ranks, so the others wait for them every step (modelled, not measured).",
+            title=f"{len(evidence)} graph{'s run' if len(evidence) > 1 else ' runs'} longer on some ranks",
+            cause="The same graph has more work on some ranks, so the others wait for them every step.",
             fix="Balance the work: same batch and sequence lengths on each rank.",
             verify=_VERIFY.format(log=ranks[0].log),
             evidence=evidence,

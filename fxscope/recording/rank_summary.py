@@ -54,6 +54,7 @@ class RankSummary(msgspec.Struct, kw_only=True):
         runtimes: Compile id to Inductor's own estimate of its run time, in nanoseconds: modelled, not measured.
         break_sites: ``"train.py:31 Data-dependent branching"`` to count.
         calls: Compile id to calls, where they were counted.
+        call_seconds: Compile id to the sampled mean time of one call, where launches were timed: measured.
     """
 
     log: str
@@ -72,6 +73,7 @@ class RankSummary(msgspec.Struct, kw_only=True):
     runtimes: dict[str, float] = msgspec.field(default_factory=dict)
     break_sites: dict[str, int] = msgspec.field(default_factory=dict)
     calls: dict[str, int] = msgspec.field(default_factory=dict)
+    call_seconds: dict[str, float] = msgspec.field(default_factory=dict)
     recompiles: int = 0
     limit_hits: int = 0
     failures: int = 0
@@ -144,6 +146,8 @@ def _add_compile(summary: RankSummary, compile_: Compile, reason: str) -> None:
     summary.limit_hits += compile_.status == "limit"
     if compile_.calls is not None:
         summary.calls[compile_.id] = compile_.calls
+    if compile_.call_seconds is not None:
+        summary.call_seconds[compile_.id] = compile_.call_seconds
 
 
 def _add_artifact(recording: Recording, summary: RankSummary, id_: str, artifact: Artifact) -> None:

@@ -163,6 +163,7 @@ _VOCABULARY = frozenset(
     ]
 )
 _SOURCE_KEYS = frozenset({"loc", "code", "source_code", "source_line"})
+_ARGUMENT_KEYS = frozenset({"argv", "command"})  # may hold passwords
 _HOST_KEYS = frozenset({"host", "hostname"})
 # Artifacts that are source (or bytecode with its names and constants) through and through.
 _SOURCE_ARTIFACTS = re.compile(r"_BYTECODE$|^fx_graph_runnable$|^dynamo_bytecode|^bytecode")
@@ -255,7 +256,7 @@ class Rules:
                 return "host1"
             return self.text(value)
         if isinstance(value, list):
-            if key == "argv" and "paths" in self.hide:
+            if key in _ARGUMENT_KEYS and "paths" in self.hide:
                 return [self.path(item) if item.endswith(".py") else REMOVED for item in map(str, value)]
             return [self.value(item, key) for item in value]
         if isinstance(value, dict):
