@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from fxscope.graph.records import Role, TensorMeta
@@ -44,6 +45,7 @@ def _sizes(text: str) -> tuple[int | str, ...]:
     return tuple(parts)
 
 
+@functools.lru_cache(maxsize=4096)  # a graph has few different annotations
 def parse_meta(text: str) -> TensorMeta | None:
     """``f32[4, 64][64, 1]cuda:0`` as a record; None for anything else.
 

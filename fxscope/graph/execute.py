@@ -46,6 +46,15 @@ def restored(seed: int | None = 0) -> Iterator[None]:
                 torch.clear_autocast_cache()
 
 
+def ambient(module: torch.fx.GraphModule) -> contextlib.AbstractContextManager[Any]:
+    """The autocast that a rebuilt graph was recorded under; nothing where there was none."""
+    around = module.meta.get("fxscope.autocast")
+    if around is None:
+        return contextlib.nullcontext()
+    kind, dtype = around
+    return torch.autocast(kind, dtype=getattr(torch, dtype))
+
+
 def _autocast_nesting() -> int:
     """Depth of autocast blocks; torch lets one only change it, so read it by changing it and back."""
     torch.autocast_increment_nesting()
@@ -81,7 +90,7 @@ def run(module: torch.fx.GraphModule, inputs: Sequence[Any], *, seed: int | None
         inputs: From ``make_inputs``, or your own, in the order of the placeholders.
         seed: As for ``restored``.
     """
-    with restored(seed):
+    with restored(seed), ambient(module):
         output = module(*(_copy(value) for value in inputs))
     if isinstance(output, tuple):
         return output

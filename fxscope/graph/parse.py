@@ -22,6 +22,7 @@ from fxscope.source import SourceLine
 _CLASS = re.compile(r"^([ \t]*)class (.*?)\(torch\.nn\.Module\):[ \t]*$", re.MULTILINE)
 _FORWARD = re.compile(r"^([ \t]*)def forward\(", re.MULTILINE)
 _TRAILING = re.compile(r'["\w,)]\s+# (\S.*)$')
+_CONTROLS = re.compile("[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ufeff]")
 _UNPACKERS = ("fx_pytree.tree_flatten_spec", "self._in_shuffle_graph")
 
 
@@ -38,7 +39,8 @@ def parse_graph(text: str, stage: str = "", name: str = "") -> Graph:
         stage: One of ``recording.records.STAGES``; tells saved inputs of a backward graph from ordinary ones.
         name: What to call the graph; by default the printed class name.
     """
-    source, classes = _isolate(text.replace("\r\n", "\n"))
+    # Python ends a line at a carriage return too, and refuses other controls: in a comment they would let code out of it.
+    source, classes = _isolate(_CONTROLS.sub(" ", text.replace("\r\n", "\n")))
     if not source:
         return Graph(name=name, stage=stage, problems=["no graph in this text: it has no `def forward`"], text=text)
     try:

@@ -19,6 +19,7 @@ import torch
 
 from fxscope.errors import MissingError, UsageError
 from fxscope.graph import callables
+from fxscope.graph.ambient import ambient_autocast
 from fxscope.graph.arguments import map_arg
 from fxscope.graph.dtypes import TORCH_NAMES
 from fxscope.graph.records import Graph, Node, Ref, Symbolic, TensorMeta
@@ -49,7 +50,8 @@ def rebuild(
 
     Returns:
         The module. ``node.meta["fxscope"]`` is the record a node came from, ``node.meta["stack_trace"]`` its source line in
-        torch's own form; ``gm.meta["fxscope.notes"]`` says what differs from the recorded graph.
+        torch's own form; ``gm.meta["fxscope.notes"]`` says what differs from the recorded graph, and
+        ``gm.meta["fxscope.autocast"]``, where it is there, device type and dtype of the autocast that the graph ran under.
 
     Raises:
         UsageError: The graph calls something that is not in the list, or was not parsed whole; it is named.
@@ -142,6 +144,10 @@ class _Builder:
         name = re.sub(r"\W", "_", self.graph.name) or "GraphModule"
         module = torch.fx.GraphModule(self.root, self.result, name if name[0].isalpha() else "GraphModule")
         module.meta["fxscope.notes"] = self.notes
+        around = ambient_autocast(self.graph)
+        if around is not None:
+            module.meta["fxscope.autocast"] = (self.devices.of(around[0]).type, around[1])
+            self.notes.append(f"ran under autocast to {around[1]}; execute.run enters it again")
         return module
 
     def _add(self, node: Node) -> torch.fx.Node | None:
@@ -241,7 +247,7 @@ class _Builder:
             return getattr(torch, name)
         if text.startswith("torch.ops."):
             return resolve(text)
-        if re.fullmatch(r"[\w\s()+\-*/%,.<>=]+", text) and not text.startswith("torch."):
+        if re.fullmatch(r"[\w\s()+\-*/%,.<>=]+", text) and not re.search(r"[A-Za-z_]\s*\.", text):
             return evaluate(text, self.values)
         raise callables.refused(f"the value {text[:200]}")
 

@@ -13,6 +13,7 @@ from importlib import resources
 
 from fxscope.errors import UsageError
 from fxscope.graph import callables
+from fxscope.graph.ambient import ambient_autocast
 from fxscope.graph.dtypes import DTYPES, TORCH_NAMES
 from fxscope.graph.histogram import all_graphs
 from fxscope.graph.ranges import Range, Uses, sizes
@@ -22,7 +23,20 @@ from fxscope.graph.symbols import Number, evaluate, metas, symbol_values
 DEVICE_TEXT = re.compile(r"""(?:torch\.)?device\((?:type=)?'([a-z]+)(?::\d+)?'(?:, *index=\d+)?\)""")
 DEVICE_STRING = re.compile(r"(cpu|cuda|xpu|mps|hpu|xla|mtia|npu|meta)(?::\d+)?")
 NUMBERS = {"inf": "math.inf", "nan": "math.nan", "-inf": "-math.inf", "-nan": "math.nan"}
-_RESERVED = {"torch", "math", "operator", "self", "make", "DEVICE", "HOST", "STAND_INS", "GUARDS", "argparse", "inputs"}
+_RESERVED = {
+    "torch",
+    "math",
+    "operator",
+    "self",
+    "make",
+    "DEVICE",
+    "HOST",
+    "STAND_INS",
+    "GUARDS",
+    "argparse",
+    "contextlib",
+    "inputs",
+}
 
 _HEAD = '''\
 """{title}
@@ -31,6 +45,7 @@ Run: python FILE [--device cpu|cuda] [--backend inductor]. Inputs are made from 
 """
 
 import argparse
+import contextlib
 import math
 import operator
 
@@ -74,7 +89,8 @@ _TAIL = """
 if __name__ == "__main__":
     model = {cls}()
     torch.manual_seed(0)
-    outputs = model(*inputs())
+    with {around}:
+        outputs = model(*inputs())
     flat = [value for value in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
     for number, value in enumerate(flat):
         if isinstance(value, torch.Tensor):
@@ -84,7 +100,8 @@ if __name__ == "__main__":
             print(f"output {{number}}: {{value}}")
     if options.backend:
         torch.manual_seed(0)
-        compiled = torch.compile(model, backend=options.backend)(*inputs())
+        with {around}:
+            compiled = torch.compile(model, backend=options.backend)(*inputs())
         for number, (one, other) in enumerate(zip(flat, compiled if isinstance(compiled, (list, tuple)) else [compiled])):
             if isinstance(one, torch.Tensor) and one.numel():
                 worst = (one.double() - other.double()).abs().max().item()
@@ -148,7 +165,12 @@ class _Writer:
         if self.aliases:
             parts.append(_stand_ins())
             parts += [f"{alias} = {choice}\n" for alias, choice in self.aliases.items()]
-        return "".join([*parts, *self.classes, inputs, _TAIL.format(cls=name)])
+        autocast = ambient_autocast(self.graph)
+        around = "contextlib.nullcontext()"
+        if autocast is not None:
+            device = "HOST" if autocast[0] == "cpu" else "DEVICE"
+            around = f"torch.autocast({device}.type, dtype=torch.{autocast[1]})"
+        return "".join([*parts, *self.classes, inputs, _TAIL.format(cls=name, around=around)])
 
     def inputs(self) -> str:
         """The function that makes the inputs."""
@@ -286,7 +308,7 @@ class _Writer:
             return text
         if text.startswith("torch.ops."):
             return self.function(text)
-        if re.fullmatch(r"[\w\s()+\-*/%,.<>=]+", text) and not text.startswith("torch."):
+        if re.fullmatch(r"[\w\s()+\-*/%,.<>=]+", text) and not re.search(r"[A-Za-z_]\s*\.", text):
             return repr(evaluate(text, self.values))
         raise callables.refused(f"the value {text[:200]}")
 
