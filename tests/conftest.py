@@ -88,3 +88,19 @@ def recorded(store: Path) -> Callable[..., Recorded]:
         return Recorded(folder)
 
     return make
+
+
+def _log_events(log: Path) -> list[tuple[dict, str]]:
+    events: list[tuple[dict, list[str]]] = []
+    for line in log.read_text().splitlines():
+        if line.startswith("\t"):
+            events[-1][1].append(line[1:])
+        else:
+            events.append((json.loads(line.split("] ", 1)[1]), []))
+    return [(envelope, "\n".join(payload)) for envelope, payload in events]
+
+
+@pytest.fixture(scope="session")
+def log_events() -> Callable[[Path], list[tuple[dict, str]]]:
+    """``log_events(log)``: envelope and payload of every event, by a parser of the tests' own that forgives nothing."""
+    return _log_events

@@ -42,7 +42,10 @@ def install_hooks(options: Options) -> None:
     from fxscope.capture.recorder import LISTENERS
 
     LISTENERS.update(
-        dynamo_start=settings.write_settings, artifact=failures.on_artifact, compilation_metrics=failures.on_metrics
+        dynamo_start=settings.write_settings,
+        artifact=failures.on_artifact,
+        compilation_metrics=failures.on_metrics,
+        bwd_compilation_metrics=failures.on_metrics,
     )
     hooks = {"torch._dynamo.output_graph": hook_output_graph, "torch._dynamo.convert_frame": hook_break_log}
     if options.config:

@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from fxscope.capture.events import compile_envelope, compile_id_text
+from fxscope.capture.launches import ENTRIES
 from fxscope.capture.recorder import Recorder
 from fxscope.names import EVENT_FAILURE, EVENT_LIMIT
 
@@ -27,12 +28,12 @@ def on_artifact(recorder: Recorder, metadata: dict[str, Any], _payload: Any) -> 
     error = sys.exc_info()[1] if name in _DIRECT else None
     if error is None:
         return
-    if name == "dynamo_error":
-        hide_own_frames(error)
     compiling = _Compiling.find()
     if name != "dynamo_error":
-        write_failure(recorder, error, "backward", compiling)
-    elif compiling is not None and compiling.will_raise(error):
+        write_failure(recorder, error, "backward", None)
+        return
+    hide_own_frames(error)
+    if compiling is not None and compiling.will_raise(error):
         write_failure(recorder, error, _phase(error, compiling), compiling)
 
 
@@ -55,9 +56,13 @@ def hide_own_frames(error: BaseException) -> None:
 
 
 def on_metrics(recorder: Recorder, metadata: dict[str, Any], _payload: Any) -> None:
-    """After ``compilation_metrics``: a refused recompile is written nowhere else."""
-    reason = str(metadata["compilation_metrics"].get("fail_reason") or "")
-    error = sys.exc_info()[1]
+    """After ``compilation_metrics``: refused recompiles and failed backward compiles are written nowhere else."""
+    metrics = metadata.get("compilation_metrics") or metadata.get("bwd_compilation_metrics") or {}
+    reason = str(metrics.get("fail_reason") or "")
+    error = _in_flight()
+    if error is not None and ("bwd_compilation_metrics" in metadata or metrics.get("is_forward") is False):
+        write_failure(recorder, error, "backward", None)
+        return
     raised = type(error).__name__ == "FailOnRecompileLimitHit"
     if not reason.startswith(_LIMIT) and not raised:
         return
@@ -81,6 +86,15 @@ def on_metrics(recorder: Recorder, metadata: dict[str, Any], _payload: Any) -> N
         write_failure(recorder, error, "fullgraph", compiling)
 
 
+def _in_flight() -> BaseException | None:
+    """The exception that is leaving torch right now; not one that the program caught and is still handling."""
+    error = sys.exc_info()[1]
+    entry = None if error is None else error.__traceback__
+    # The outermost frame that it has left so far is torch's own, or else it was caught outside.
+    inside = entry is not None and str(entry.tb_frame.f_globals.get("__name__")).startswith(("torch.", "contextlib"))
+    return error if inside else None
+
+
 def write_failure(recorder: Recorder, error: BaseException, phase: str, compiling: _Compiling | None) -> None:
     """Write ``fxscope.failure``; fields in fxscope/capture/events.py."""
     stack = [
@@ -88,6 +102,13 @@ def write_failure(recorder: Recorder, error: BaseException, phase: str, compilin
         for frame in getattr(error, "real_stack", None) or ()
     ]
     code = compiling.code if compiling is not None else None
+    compile_id = compile_id_text(compile_envelope())
+    # A backward that was compiled ahead in vain is compiled again when it is called.
+    if phase == "backward" and (compile_id, str(error)) in recorder.failed_backwards:
+        return
+    recorder.failed_backwards.add((compile_id, str(error)))
+    if code is None:
+        code = next((entry.code for entry in reversed(ENTRIES) if entry.id == compile_id), None)
     if stack:
         deepest = next((frame for frame in reversed(stack) if not frame["file"].startswith(_TORCH)), stack[-1])
         place = {key: deepest[key] for key in ("file", "line", "function")}
@@ -99,7 +120,7 @@ def write_failure(recorder: Recorder, error: BaseException, phase: str, compilin
     recorder.artifact(
         EVENT_FAILURE,
         {
-            "id": compile_id_text(compile_envelope()),
+            "id": compile_id,
             "phase": phase,
             "type": type(error).__name__,
             "message": str(error),

@@ -41,12 +41,14 @@ def _announce(output_graph: Any, gm: Any) -> Entry | None:
     """Write ``fxscope.graph`` for one graph; None where a fault of ours kept us from it."""
     try:
         envelope = compile_envelope()
-        entry = Entry(compile_id_text(envelope), envelope.get("attempt", 0), len(ENTRIES))
+        root = getattr(output_graph, "root_tx", None)
+        code = getattr(root, "f_code", None)
+        entry = Entry(compile_id_text(envelope), envelope.get("attempt", 0), len(ENTRIES), code)
         ENTRIES.append(entry)
         nodes = list(gm.graph.nodes)
         payload: dict[str, Any] = {
             **describe_backend(getattr(output_graph, "compiler_fn", None)),
-            "fullgraph": getattr(getattr(output_graph, "root_tx", None), "one_graph", None),
+            "fullgraph": getattr(root, "one_graph", None),
             "graph": entry.graph,
             "nodes": len(nodes),
             "ops": sum(node.op.startswith("call_") for node in nodes),

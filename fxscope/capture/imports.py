@@ -50,9 +50,10 @@ class PostImportFinder:
         loader.exec_module = exec_module  # type: ignore[method-assign]
 
     def fire(self, module: ModuleType) -> None:
-        """Run and forget the hooks of one module."""
-        for hook in self.hooks.pop(module.__name__, []):
-            hook(module)
+        """Run and forget the hooks of one module, and those that they themselves add for it."""
+        while hooks := self.hooks.pop(module.__name__, None):
+            for hook in hooks:
+                hook(module)
 
 
 _finder = PostImportFinder()

@@ -77,15 +77,20 @@ def ignores_environment(command: list[str]) -> str | None:
     """The flag by which a Python command line ignores PYTHONPATH, so that nothing can be recorded; else None."""
     if not os.path.basename(command[0]).startswith("python"):
         return None
-    for argument in command[1:]:
-        if not argument.startswith("-") or argument in ("-m", "-c", "-"):
+    arguments = iter(command[1:])
+    for argument in arguments:
+        if not argument.startswith("-") or argument == "-":
             return None
         if argument.startswith("--"):
             continue
-        for letter in argument[1:]:
+        for place, letter in enumerate(argument[1:], start=2):
             if letter in "IES":
                 return f"-{letter}"
-            if letter in "mcWX":
+            if letter in "mc":
+                return None
+            if letter in "WX":  # with a value, in the same argument or in the next
+                if place == len(argument):
+                    next(arguments, None)
                 break
     return None
 

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from fxscope.capture.recorder import ACTIVE, Recorder
@@ -22,15 +23,17 @@ class Entry:
     Attributes:
         id: Compile id without attempt.
         graph: Number of the graph in this process.
+        code: The code object that Dynamo compiled, where known.
         timing: Sampled times, where they were asked for.
     """
 
-    __slots__ = ("_base", "_counter", "attempt", "graph", "id", "timing")
+    __slots__ = ("_base", "_counter", "attempt", "code", "graph", "id", "timing")
 
-    def __init__(self, compile_id: str, attempt: int, graph: int) -> None:
+    def __init__(self, compile_id: str, attempt: int, graph: int, code: CodeType | None = None) -> None:
         self.id = compile_id
         self.attempt = attempt
         self.graph = graph
+        self.code = code
         self.timing: Any = None
         # next() on it is one bytecode, so that threads which call at once lose no count.
         self._counter = itertools.count()

@@ -1,0 +1,359 @@
+"""Recordings of real programs: complete, and readable by PyTorch's own tool."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+Events = Callable[[Path], list[tuple[dict, str]]]
+
+EAGER = """
+import torch
+def f(x):
+    return (x.sin() + 1).sum()
+"""
+
+
+def start(script: Path, folder: Path, *options: str, **env: str) -> subprocess.CompletedProcess:
+    command = [
+        sys.executable,
+        "-m",
+        "fxscope",
+        "run",
+        "--headless",
+        "--quiet",
+        *options,
+        "-o",
+        str(folder),
+        str(script),
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def logs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.log"))
+
+
+def string_ids(value: object) -> Iterator[int]:
+    """Every interned string that an envelope refers to."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key == "filename" and isinstance(item, int):
+                yield item
+            else:
+                yield from string_ids(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from string_ids(item)
+
+
+def check_log(log: Path, log_events: Events) -> list[tuple[dict, str]]:
+    """tlparse reads it strictly, and every string was named before it was used, once."""
+    events = log_events(log)
+    known: dict[int, str] = {}
+    used = 0
+    for envelope, _ in events:
+        if "str" in envelope:
+            text, number = envelope["str"]
+            assert number not in known
+            known[number] = text
+        for number in string_ids(envelope):
+            assert number in known, envelope
+            used += 1
+    assert used or not any("dynamo_start" in envelope for envelope, _ in events)
+    out = log.parent / f"{log.stem}-tlparse"
+    done = subprocess.run(
+        ["tlparse", "--strict", "--no-browser", "-o", str(out), str(log)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Stats { ok:" in done.stderr or "Unknown fields" in done.stderr
+    assert "fail" not in done.stderr
+    return events
+
+
+def artifacts(events: list[tuple[dict, str]], name: str) -> list[dict]:
+    return [json.loads(payload) for envelope, payload in events if envelope.get("artifact", {}).get("name") == name]
+
+
+def compiles(events: list[tuple[dict, str]]) -> int:
+    return sum("dynamo_output_graph" in envelope for envelope, _ in events)
+
+
+def test_late_and_repeated_recordings_name_every_string_they_use(tmp_path: Path, log_events: Events) -> None:
+    script = tmp_path / "twice.py"
+    script.write_text(
+        EAGER + "import fxscope, sys\n"
+        "g = torch.compile(f, backend='eager'); g(torch.ones(2))\n"
+        "with fxscope.record(sys.argv[1]) as path: g(torch.ones(3)); print(path)\n"
+        "torch._dynamo.reset()\n"
+        "with fxscope.record(sys.argv[2]):\n    g(torch.ones(4)); g(torch.ones(4))\n    torch._dynamo.reset(); g(torch.ones(4))\n"
+        "g(torch.ones(5))\n"
+    )
+    first, second = tmp_path / "first", tmp_path / "second"
+    done = subprocess.run(
+        [sys.executable, script, first, second], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert (done.stdout, done.stderr) == (f"{first}\n", "")
+    (log,) = logs(first)
+    assert compiles(check_log(log, log_events)) == 1
+    (log,) = logs(second)
+    events = check_log(log, log_events)
+    assert compiles(events) == 2  # the id 0/0 twice, and what came before and after is in neither
+    calls = artifacts(events, "fxscope.launches")[-1]["entries"]
+    assert [(row["id"], row["calls"]) for row in calls] == [("0/0", 2), ("0/0", 1)]
+    session = json.loads((second / "session.json").read_text())
+    assert (session["state"], session["exit_code"], session["script"]) == ("ended", None, str(script))
+
+
+def test_processes_of_every_kind_have_logs_of_their_own(tmp_path: Path, log_events: Events) -> None:
+    script = tmp_path / "family.py"
+    script.write_text(
+        EAGER + "import multiprocessing, os, sys\n"
+        "def child(n):\n    torch.compile(f, backend='eager')(torch.ones(n)); print('child', n, flush=True)\n"
+        "if __name__ == '__main__':\n"
+        "    g = torch.compile(f, backend='eager'); g(torch.ones(2)); g(torch.ones(2))\n"
+        "    if (pid := os.fork()) == 0:\n"
+        "        g(torch.ones(2)); torch._dynamo.reset(); child(3)\n"
+        "        import time; time.sleep(2.5); os._exit(0)\n"  # long enough for a flush
+        "    os.waitpid(pid, 0)\n"
+        "    for method in ('fork', 'spawn'):\n"
+        "        worker = multiprocessing.get_context(method).Process(target=child, args=(4,)); worker.start(); worker.join()\n"
+        "        assert worker.exitcode == 0\n"
+        "    idle = multiprocessing.get_context('fork').Process(target=print, args=('idle',)); idle.start(); idle.join()\n"
+    )
+    folder = tmp_path / "r"
+    assert start(script, folder).stdout == "child 3\nchild 4\nchild 4\nidle\n"
+    by_parent: dict[bool, list] = {True: [], False: []}
+    for log in logs(folder):
+        events = check_log(log, log_events)
+        (facts,) = artifacts(events, "fxscope.session")
+        assert f"_{facts['pid']}_" in log.name
+        by_parent[facts["forked_from"] is not None].append(events)
+    assert (len(by_parent[True]), len(by_parent[False])) == (2, 2)  # two forked; the program itself and the spawned one
+    assert len(json.loads((folder / "session.json").read_text())["processes"]) == 4
+    (forked,) = (events for events in by_parent[True] if artifacts(events, "fxscope.launches"))
+    # Counted in the child alone: one call of what the parent compiled, one of its own, although it never ended properly.
+    assert sorted((row["id"], row["calls"]) for row in artifacts(forked, "fxscope.launches")[-1]["entries"]) == [
+        ("0/0", 1),
+        ("0/0", 1),
+    ]
+    assert not artifacts(forked, "fxscope.end")
+
+
+def test_a_programs_own_trace_and_logs_are_as_without_us(tmp_path: Path, log_events: Events) -> None:
+    script = tmp_path / "own.py"
+    script.write_text(
+        EAGER + "import logging; logging.disable(logging.CRITICAL)\ntorch.compile(f, backend='eager')(torch.ones(2))\n"
+    )
+    own = tmp_path / "own"
+    start(script, tmp_path / "r", TORCH_TRACE=str(own), TORCH_LOGS="graph_breaks,recompiles")
+    (theirs,), (ours,) = logs(own), logs(tmp_path / "r")
+
+    def names(log: Path) -> list[str]:
+        kinds = []
+        for envelope, _ in log_events(log):
+            name = str(envelope.get("artifact", {}).get("name", ""))
+            if not name.startswith(("fxscope.", "torch_version")):
+                kinds.append(name or next(iter(envelope)))
+        return kinds
+
+    check_log(theirs, log_events)
+    assert "fxscope." not in theirs.read_text()
+    assert sorted(names(theirs)) == sorted(names(ours))
+    assert len(names(ours)) > 10
+
+
+def test_threads_that_compile_at_once_lose_no_event_and_no_call(tmp_path: Path, log_events: Events) -> None:
+    script = tmp_path / "threads.py"
+    script.write_text(
+        EAGER + "import sys, threading\nsys.setswitchinterval(1e-5)\n"
+        "def work(n):\n"
+        "    exec(f'def own{n}(x): return x * {n}', globals())\n"
+        "    g = torch.compile(globals()[f'own{n}'], backend='eager')\n"
+        "    h = shared\n"
+        "    for _ in range(200): g(torch.ones(2)); h(torch.ones(2))\n"
+        "shared = torch.compile(f, backend='eager'); shared(torch.ones(2))\n"
+        "threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]\n"
+        "[t.start() for t in threads]; print(threading.active_count()); [t.join() for t in threads]\n"
+    )
+    start(script, tmp_path / "r")
+    (log,) = logs(tmp_path / "r")
+    events = check_log(log, log_events)
+    total: dict[int, int] = {}
+    for flushed in artifacts(events, "fxscope.launches"):
+        for row in flushed["entries"]:
+            assert total.get(row["graph"], 0) < row["calls"]  # a running total
+            total[row["graph"]] = row["calls"]
+    graphs = artifacts(events, "fxscope.graph")
+    assert len(graphs) == compiles(events) == len(total)
+    assert sum(total.values()) == 1 + 8 * 400
+
+
+def test_config_per_thread_and_forced_config(tmp_path: Path, log_events: Events) -> None:
+    script = tmp_path / "config.py"
+    script.write_text(
+        EAGER + "import threading\n"
+        "torch._dynamo.config.recompile_limit = 3\n"
+        "g = torch.compile(f, backend='eager'); g(torch.ones(2))\n"
+        "def work():\n"
+        "    torch._dynamo.config.verbose = True; torch.compile(lambda x: x + 1, backend='eager')(torch.ones(2))\n"
+        "    print(torch._dynamo.config.recompile_limit)\n"
+        "t = threading.Thread(target=work); t.start(); t.join()\nprint(torch._dynamo.config.recompile_limit)\n"
+    )
+    assert start(script, tmp_path / "r").stdout == "8\n3\n"  # torch keeps settings per thread
+    (log,) = logs(tmp_path / "r")
+    rows = artifacts(check_log(log, log_events), "fxscope.config")
+    assert [(row["main"], row["values"]) for row in rows] == [
+        (True, {"torch._dynamo.config.recompile_limit": 3}),
+        (False, {"torch._dynamo.config.verbose": True}),
+    ]
+    forced = start(
+        script, tmp_path / "forced", "--config", "recompile_limit=5", "--config", "inductor.max_fusion_size=7"
+    )
+    assert (forced.stdout, forced.stderr) == ("5\n5\n", "")
+    (log,) = logs(tmp_path / "forced")
+    for row in artifacts(log_events(log), "fxscope.config"):
+        assert row["values"]["torch._dynamo.config.recompile_limit"] == 5
+    unknown = start(script, tmp_path / "unknown", "--config", "no_such_setting=5", "--backend", "inductor")
+    assert "no_such_setting" in unknown.stderr
+
+
+def test_overrides_of_torch_compile(tmp_path: Path, log_events: Events) -> None:
+    script = tmp_path / "chosen.py"
+    script.write_text(
+        EAGER + "g = torch.compile(f, backend='aot_eager', dynamic=False)\n"
+        "g(torch.ones(2)); g(torch.ones(3))\n"
+        "class M(torch.nn.Module):\n    forward = lambda self, x: x + 1\n"
+        "m = M(); m.compile(mode='max-autotune'); m(torch.ones(1, 2))\n"
+    )
+    start(script, tmp_path / "r", "--backend", "eager", "--dynamic")
+    (log,) = logs(tmp_path / "r")
+    events = check_log(log, log_events)
+    assert [row["backend"] for row in artifacts(events, "fxscope.graph")] == ["eager", "eager"]
+    first = artifacts(events, "fxscope.graph")[0]["inputs"]
+    assert [row["kind"] for row in first] == ["symint", "tensor"]
+    assert (first[1]["shape"], first[1]["hint"], first[1]["source"]) == ([first[0]["expression"]], [2], "L['x']")
+    assert artifacts(events, "fxscope.session")[0]["options"] == {"backend": "eager", "dynamic": True}
+
+
+FAILURES = """
+import torch
+import torch._dynamo.backends.common as common
+def run(f, x=torch.ones(2, 2), backend="eager", **keywords):
+    torch._dynamo.reset()
+    try:
+        torch.compile(f, backend=backend, **keywords)(x)
+    except Exception as error:
+        print(type(error).__name__)
+        torch.compile(lambda x: x + 1, backend="eager")(x)  # compiles well while another error is being handled
+def prints(x):
+    x = x + 1
+    print(x)  # fullgraph
+    return x
+run(prints, fullgraph=True)
+def refuses(gm, inputs):
+    raise KeyError("no")
+def plus(x):  # backend
+    return x + 1
+run(plus, backend=refuses)
+def sized(x):  # constraint
+    return x + 1 if x.shape[0] == 2 else x
+marked = torch.ones(2, 2); torch._dynamo.mark_dynamic(marked, 0)
+run(sized, marked)
+def views(x):
+    return x.view(7)  # dynamo
+run(views)
+torch._dynamo.config.recompile_limit = 1
+def text(x, s):  # limit
+    return x + len(s)
+g = torch.compile(text, backend="eager", fullgraph=True); g(torch.ones(2), "a")
+try:
+    g(torch.ones(2), "b")
+except Exception as error:
+    print(type(error).__name__)
+def no_backward(gm, inputs):
+    raise RuntimeError("no backward")
+def sine(x):  # backward
+    return x.sin().sum()
+torch.compile(sine, backend=common.aot_autograd(fw_compiler=lambda gm, inputs: gm.forward, bw_compiler=no_backward))(
+    torch.ones(2, requires_grad=True)).backward()
+"""
+
+
+def test_failures_are_kept_with_their_line(tmp_path: Path, log_events: Events) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text(FAILURES)
+    command = [sys.executable, "-m", "fxscope", "run", "--headless", "--quiet", "-o", str(tmp_path / "r"), str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "fxscope" not in done.stderr
+    assert done.stderr.endswith("RuntimeError: no backward\n")
+    (log,) = logs(tmp_path / "r")
+    failures = artifacts(check_log(log, log_events), "fxscope.failure")
+    lines = FAILURES.splitlines()
+    seen = [(f["phase"], f["type"], Path(f["file"]).name, lines[f["line"] - 1].partition("# ")[2]) for f in failures]
+    assert seen == [
+        ("fullgraph", "Unsupported", "fails.py", "fullgraph"),
+        ("backend", "BackendCompilerFailed", "fails.py", "backend"),
+        ("constraint", "ConstraintViolationError", "fails.py", "constraint"),
+        ("dynamo", "TorchRuntimeError", "fails.py", "dynamo"),
+        ("fullgraph", "FailOnRecompileLimitHit", "fails.py", "limit"),
+        ("backward", "RuntimeError", "fails.py", "backward"),
+    ]
+    assert all(failure["message"] and failure["id"] for failure in failures)
+    assert failures[1]["cause"] == {"type": "KeyError", "message": "'no'"}
+    (limit,) = artifacts(log_events(log), "fxscope.limit")
+    assert (limit["function"], limit["limit"], limit["value"], limit["raised"]) == ("text", "recompile_limit", 1, True)
+
+
+@pytest.mark.slow
+def test_inductor_with_every_extra(tmp_path: Path, log_events: Events) -> None:
+    script = tmp_path / "extras.py"
+    script.write_text(
+        "import torch\nm = torch.nn.Linear(8, 8)\nc = torch.arange(8.0)\n"
+        "def f(x):\n    return (m(x).relu() * c).sum()\n"
+        "g = torch.compile(f, mode='reduce-overhead')\nfor _ in range(20):\n    g(torch.ones(4, 8)).backward()\n"
+    )
+    options = ("--save-tensors", "--time-launches", "--fusion-log")
+    done = start(
+        script,
+        tmp_path / "r",
+        *options,
+        TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"),
+        TORCHINDUCTOR_COMPILE_THREADS="2",
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+    (log,) = logs(tmp_path / "r")  # Inductor's compile workers wrote none
+    events = check_log(log, log_events)
+    (graph,) = artifacts(events, "fxscope.graph")
+    assert (graph["backend"], graph["mode"], graph["ops"]) == ("inductor", "reduce-overhead", 4)
+    assert sum(row["parameter"] for row in graph["inputs"]) == 2
+    from safetensors import safe_open
+
+    with safe_open(tmp_path / "r" / graph["tensors"], "np") as file:
+        saved = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert {f"input:{row['name']}" for row in graph["inputs"]} == set(saved)
+    assert any(value.tolist() == [float(n) for n in range(8)] for value in saved.values() if value.shape == (8,))
+    (row,) = artifacts(events, "fxscope.launches")[-1]["entries"]
+    assert row["calls"] == 20
+    for direction in ("forward", "backward"):
+        assert row[direction]["samples"] == 19  # all but the first, which may still compile
+        assert 0 < row[direction]["min"] <= row[direction]["mean"] <= row[direction]["max"]
+    fusions = artifacts(events, "fxscope.fusion")
+    assert len(fusions) == 2  # forward and backward
+    assert all(any("fuse" in line for line in fusion["lines"]) for fusion in fusions)
