@@ -22,6 +22,7 @@ def command(path: str, kind: str | None, graph_id: str | None, payload: bool, as
     from fxscope.cli.report import write_text
     from fxscope.recording.recording import open_recording
     from fxscope.report.eventlist import event_lines, event_rows
+    from fxscope.report.safe import escape_json
 
     recording = open_recording(path)
     if graph_id is not None and not graph_id.startswith("!"):
@@ -35,7 +36,7 @@ def command(path: str, kind: str | None, graph_id: str | None, payload: bool, as
     write_text('{"schema": "fxscope.events/1", "events": [')
     before = "\n"
     for row in rows:
-        write_text(before + msgspec.json.encode(row).decode())
+        write_text(before + escape_json(msgspec.json.encode(row).decode()))
         before = ",\n"
     write_text("\n]}\n")
     sys.stdout.flush()

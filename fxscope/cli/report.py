@@ -41,10 +41,6 @@ def command(path: str, as_json: bool, html_file: str | None, everything: bool) -
 
 def explain(recording: Any) -> None:
     """Fill in cause and fix of breaks and recompiles."""
-    import importlib.util
-
-    if importlib.util.find_spec("fxscope.diagnosis.diagnose") is None:
-        return
     from fxscope.diagnosis.diagnose import explain_records
 
     explain_records(recording)

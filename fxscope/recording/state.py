@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fxscope.recording import metrics as numbers
 from fxscope.recording.process import Attempt, Process, Slot, base_id, with_use
 from fxscope.recording.records import Compile
-from fxscope.recording.userline import deepest_user_line, is_torch_file, is_user_file
+from fxscope.recording.userline import deepest_user_line, is_generated, is_torch_file, is_user_file
 from fxscope.trace.clock import Clock
 from fxscope.trace.folder import rank_of
 from fxscope.trace.line import BadEnvelope, decode_json
@@ -188,7 +188,7 @@ def copy_frame(record: Compile, other: Compile) -> None:
 
 def set_user_line(record: Compile) -> None:
     """The function itself where it is the user's; else what called into the library, which for a stock module is the call site."""
-    if is_user_file(record.file):
+    if is_user_file(record.file) and not is_generated(record.file, record.function):
         record.user_file, record.user_line, record.user_code = record.file, record.line, ""
         return
     own = deepest_user_line(record.stack)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from fxscope.recording.export import ExportReport, read_export
 from fxscope.recording.records import FailedGuard, Session, Totals
+from fxscope.report.safe import escape_json
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
@@ -130,6 +132,7 @@ class ReportDocument(msgspec.Struct, kw_only=True):
     caches: list[CacheRow]
     phases: dict[str, float]  # seconds of all compiles by phase
     unknown_events: dict[str, int]
+    export: ExportReport | None  # what torch.export logged; null where nothing was exported
 
 
 def report_document(recording: Recording) -> ReportDocument:
@@ -145,7 +148,14 @@ def report_document(recording: Recording) -> ReportDocument:
         caches=cache_rows(recording),
         phases=phase_seconds(recording),
         unknown_events=recording.unknown_events(),
+        export=export_of(recording),
     )
+
+
+def export_of(recording: Recording) -> ExportReport | None:
+    """What torch.export logged; None where nothing was exported."""
+    kinds = ("exported_program", "propagate_real_tensors_provenance", "missing_fake_kernel", "mismatched_fake_kernel")
+    return read_export(recording) if any(recording.count(kind) for kind in kinds) else None
 
 
 def encode_document(document: msgspec.Struct) -> str:
@@ -157,7 +167,7 @@ def encode_document(document: msgspec.Struct) -> str:
 
         built: dict[str, Any] = msgspec.to_builtins(document)
         return json.dumps(built, indent=1, ensure_ascii=True)
-    return msgspec.json.format(raw, indent=1).decode()
+    return escape_json(msgspec.json.format(raw, indent=1).decode())
 
 
 def cache_rows(recording: Recording) -> list[CacheRow]:

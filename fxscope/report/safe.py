@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 # C0 controls but tab and newline, DEL, C1 controls, lone surrogates, and the marks that reorder or hide text
@@ -35,3 +36,8 @@ def printable(text: str, encoding: str | None) -> str:
         return text.encode(encoding, "backslashreplace").decode(encoding)
     except (LookupError, UnicodeError):
         return text.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def escape_json(text: str) -> str:
+    r"""JSON text in which the same characters stand as ``\uXXXX``, so that printing it is harmless too."""
+    return _BAD.sub(lambda match: json.dumps(match[0])[1:-1], text)

@@ -50,4 +50,4 @@ def seconds(value: float) -> str:
         return f"{value:.1f} s"
     if value >= 0.0009995:
         return f"{value * 1e3:.0f} ms"
-    return f"{value * 1e6:.0f} us"
+    return f"{value * 1e6:.0f} us" if value > 0 else "0 s"

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from fxscope.report.document import cache_rows, phase_seconds
+from fxscope.report.document import cache_rows, export_of, phase_seconds
 from fxscope.report.safe import plain, plain_line
 from fxscope.report.summary import count, seconds, summary_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from fxscope.recording.export import ExportReport
     from fxscope.recording.recording import Recording
     from fxscope.recording.records import FailedGuard, Failure, GraphBreak, Recompile
 
@@ -34,8 +35,12 @@ def print_report(recording: Recording, console: Console, *, everything: bool = F
     most = 1 << 30 if everything else MOST
     page = _Page(console, most)
     page.header(recording)
+    export = export_of(recording)
+    if export is not None:
+        page.export(export)
     if not recording.compiles:
-        page.line("Nothing was compiled.", "yellow")
+        if export is None:
+            page.line("Nothing was compiled.", "yellow")
     else:
         page.failures(recording.failures)
         page.breaks(recording.graph_breaks, recording.totals.graph_breaks, recording.totals.break_sites)
@@ -98,7 +103,8 @@ class _Page:
         if session.state == "live":
             facts.append("still running")
         facts += session.devices
-        self.line(plain_line(" · ".join(fact for fact in facts if fact)), "dim")
+        if any(facts):
+            self.line(plain_line(" · ".join(fact for fact in facts if fact)), "dim")
         self._console.print()
         body = Text()
         for number, noun, bad in (
@@ -264,6 +270,22 @@ class _Page:
                 "dim",
                 2,
             )
+
+    def export(self, export: ExportReport) -> None:
+        self._section(f"Export: {count(len(export.programs), 'program')}, {count(len(export.issues), 'open question')}")
+        for issue in export.issues[: self._most]:
+            head = Text(f"  {issue.kind}  ", style="bold yellow").append(
+                plain_line(issue.expression or issue.op), style="bold"
+            )
+            if issue.result:
+                head.append(plain_line(f" was {issue.result}"))
+            self._print(head)
+            if issue.line is not None:
+                where = f"at {short_path(issue.line.file)}:{issue.line.line}"
+                self.line(plain_line(f"{where}  {issue.line.code}" if issue.line.code else where), "", 7)
+            if issue.reason:
+                self.line(plain(issue.reason), "dim", 7)
+        self._more(self._most, len(export.issues), "questions")
 
     def notes(self, recording: Recording) -> None:
         unknown = recording.unknown_events()

@@ -1,0 +1,155 @@
+"""The report as one self-contained HTML page: no network, everything from the log escaped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fxscope.errors import FxscopeError, MissingError
+from fxscope.report.document import cache_rows, export_of, phase_seconds
+from fxscope.report.safe import plain, plain_line
+from fxscope.report.summary import count, seconds, summary_line
+from fxscope.report.terminal import describe_guard, short_path
+from fxscope.report.timeline import make_timeline
+
+if TYPE_CHECKING:
+    from fxscope.recording.recording import Recording
+    from fxscope.recording.records import Compile, Guard
+
+BUDGET = 4_000_000  # bytes of graphs, code and guards on one page
+# What is worth its place first.
+_ORDER = (
+    "dynamo",
+    "guards",
+    "forward",
+    "inference",
+    "backward",
+    "joint",
+    "forward.post_grad",
+    "backward.post_grad",
+    "pre_grad",
+    "forward.code",
+    "backward.code",
+)
+
+
+class Text(msgspec.Struct, kw_only=True):
+    """One folded text of a compile; ``text`` is None where the page has no room for it."""
+
+    title: str
+    size: int
+    text: str | None
+
+
+class Entry(msgspec.Struct, kw_only=True):
+    """One compile with its texts."""
+
+    row: Any
+    texts: list[Text]
+
+
+def write_html(recording: Recording, file: str | Path) -> int:
+    """Write the page; its size in bytes.
+
+    Raises:
+        MissingError: jinja2 is not installed.
+        FxscopeError: The file cannot be written.
+    """
+    page = render_html(recording).encode("utf-8", "replace")
+    try:
+        Path(file).write_bytes(page)
+    except OSError as error:
+        raise FxscopeError(f"cannot write {file}: {error.strerror or error}") from error
+    return len(page)
+
+
+def render_html(recording: Recording) -> str:
+    """The page as text.
+
+    Raises:
+        MissingError: jinja2 is not installed.
+    """
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingError("report --html needs jinja2: pip install 'fxscope[html]'") from error
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: plain(value) if isinstance(value, str) else value,
+    )
+    environment.filters.update(count=count, seconds=seconds, short=short_path, plain=plain, line=plain_line)
+    entries, left_out = _entries(recording)
+    phases = phase_seconds(recording)
+    export = export_of(recording)
+    return environment.get_template("report.html.j2").render(
+        session=recording.session,
+        totals=recording.totals,
+        summary=summary_line(recording),
+        breaks=recording.graph_breaks,
+        recompiles=[(row, [describe_guard(failed) for failed in row.failed]) for row in recording.recompiles],
+        limit_hits=recording.limit_hits,
+        failures=recording.failures,
+        caches=cache_rows(recording),
+        phases=[(name, value, value / (sum(phases.values()) or 1.0)) for name, value in phases.items()],
+        entries=entries,
+        left_out=left_out,
+        timeline=make_timeline(recording),
+        unknown=recording.unknown_events(),
+        export=export,
+        programs=[plain(recording.text(event)[:BUDGET]) for event in export.programs[:4]] if export else [],
+    )
+
+
+def _entries(recording: Recording) -> tuple[list[Entry], int]:
+    """Compiles with as many of their texts as the budget allows, and how many texts it did not."""
+    wanted: list[tuple[int, Compile, str, int, int]] = []
+    for row in recording.compiles:
+        wanted += [
+            (
+                _ORDER.index(text.stage),
+                row,
+                text.stage + (f" [{text.index}]" if text.index else ""),
+                text.size,
+                text.event,
+            )
+            for text in row.graphs
+            if text.stage in _ORDER
+        ]
+        if row.guards:
+            wanted.append((_ORDER.index("guards"), row, "guards", 0, -1))
+    wanted.sort(key=lambda item: item[0])
+    texts: dict[str, list[tuple[int, Text]]] = {}
+    spent = left_out = 0
+    for order, row, title, size, event in wanted:
+        text: str | None = None
+        if spent + size <= BUDGET:
+            text = plain(recording.text(event)) if event >= 0 else plain(_guard_lines(recording.guards(row)))
+            size = len(text)
+            if spent + size > BUDGET:
+                text = None
+        if text is None:
+            left_out += 1
+        else:
+            spent += size
+        texts.setdefault(row.key, []).append((order, Text(title=title, size=size, text=text)))
+    entries = [Entry(row=row, texts=[text for _, text in texts.get(row.key, [])]) for row in recording.compiles]
+    return entries, left_out
+
+
+def _guard_lines(guards: list[Guard]) -> str:
+    """The checks of a tree, one a line, with the line that asked."""
+    lines = []
+    waiting = list(reversed(guards))
+    while waiting:
+        guard = waiting.pop()
+        waiting.extend(reversed(guard.children))
+        if guard.type:
+            asked = f"  # {guard.asked.site} {guard.asked.code}" if guard.asked else ""
+            lines.append(f"{guard.type:<20} {guard.expression}{asked}")
+    return "\n".join(lines)

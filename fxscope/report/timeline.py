@@ -1,0 +1,93 @@
+"""The compile timeline as boxes: which phase ran when, nested as it was nested."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from fxscope.recording.recording import Recording
+
+MOST_BOXES = 1500  # of one page; what is too short to be seen goes first
+
+
+class Box(msgspec.Struct, kw_only=True):
+    """One phase.
+
+    Attributes:
+        lane: Row of the drawing, counted over all processes and depths.
+        left: Start, as a share of the whole span, 0 to 1; ``width`` likewise.
+        seconds: Its length.
+    """
+
+    lane: int
+    left: float
+    width: float
+    name: str
+    seconds: float
+    compile_id: str
+
+
+class Lane(msgspec.Struct, kw_only=True):
+    """One row: a heading, or a depth of nesting in one thread of one process."""
+
+    number: int
+    label: str
+
+
+class Timeline(msgspec.Struct, kw_only=True):
+    """All boxes and their rows. ``seconds`` is the whole span, ``left_out`` how many boxes were too short to draw."""
+
+    lanes: list[Lane]
+    boxes: list[Box]
+    seconds: float
+    left_out: int
+
+
+def make_timeline(recording: Recording) -> Timeline | None:
+    """The phases that the log has times for; None where it has none."""
+    events = [event for event in recording.timeline() if event.get("ph") == "X" and event.get("dur", 0) > 0]
+    if not events:
+        return None
+    start = min(event["ts"] for event in events)
+    span = max(event["ts"] + event["dur"] for event in events) - start
+    kept = sorted(events, key=lambda event: -event["dur"])[:MOST_BOXES]
+    lanes: list[Lane] = []
+    boxes: list[Box] = []
+    threads: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    for event in kept:
+        threads.setdefault((event.get("pid"), event.get("tid")), []).append(event)
+    ranks = recording.session.ranks
+    for (process, thread), members in sorted(threads.items(), key=lambda item: str(item[0])):
+        if len(threads) > 1:
+            who = f"rank {process}" if process in ranks else f"process {process}"
+            lanes.append(Lane(number=len(lanes), label=f"{who}, thread {thread}" if thread else who))
+        base = len(lanes)
+        for event, depth in _nested(members):
+            while len(lanes) <= base + depth:
+                lanes.append(Lane(number=len(lanes), label=""))
+            args = event.get("args")
+            boxes.append(
+                Box(
+                    lane=base + depth,
+                    left=(event["ts"] - start) / span if span else 0.0,
+                    width=event["dur"] / span if span else 1.0,
+                    name=str(event.get("name")),
+                    seconds=event["dur"] / 1e6,
+                    compile_id=str(args.get("compile_id") or "") if isinstance(args, dict) else "",
+                )
+            )
+    return Timeline(lanes=lanes, boxes=boxes, seconds=span / 1e6, left_out=len(events) - len(kept))
+
+
+def _nested(events: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
+    """Events with their depth: how many others are open when they begin."""
+    found = []
+    open_until: list[float] = []
+    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
+        while open_until and open_until[-1] <= event["ts"]:
+            open_until.pop()
+        found.append((event, len(open_until)))
+        open_until.append(event["ts"] + event["dur"])
+    return found

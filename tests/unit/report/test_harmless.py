@@ -1,0 +1,132 @@
+"""What a log says is shown, and never obeyed: by terminals, browsers, JSON readers and file systems."""
+
+from __future__ import annotations
+
+import io
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+import fxscope
+from fxscope.report.document import encode_document, report_document
+from fxscope.report.eventlist import event_lines, event_rows
+from fxscope.report.files import safe_name, write_artifacts
+from fxscope.report.html import render_html
+from fxscope.report.safe import escape_json, plain, plain_line, printable
+from fxscope.report.terminal import print_report
+from tests.unit.report.hostile import write_hostile
+
+BAD = {chr(code) for code in (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0), 0x202E, 0x2066, 0x200B)}
+
+
+@given(st.text())
+def test_plain_leaves_no_control_characters(text: str) -> None:
+    shown = plain(text)
+    assert not BAD & set(shown)
+    shown.encode()  # no lone surrogate is left either
+    assert "\n" not in plain_line(text)
+
+
+@given(st.text(st.characters(whitelist_categories=("L", "N", "P", "S", "Zs"))))
+def test_plain_changes_nothing_else(text: str) -> None:
+    assert plain(text) == text
+
+
+@given(st.dictionaries(st.text(), st.text() | st.integers()))
+def test_escaped_json_means_the_same(value: dict[str, str | int]) -> None:
+    text = json.dumps(value, ensure_ascii=False)
+    assert json.loads(escape_json(text)) == value
+    assert not (BAD - {"\n"}) & set(escape_json(text))
+
+
+def test_printable() -> None:
+    assert printable("× “x”", "ascii") == "\\xd7 \\u201cx\\u201d"
+    assert printable("×", "utf-8") == "×"
+    assert printable("×", "no such encoding") == "\\xd7"
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_terminal(tmp_path: Path, width: int) -> None:
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, markup=False, highlight=False, emoji=False, force_terminal=True, no_color=True
+    )
+    print_report(fxscope.open(write_hostile(tmp_path)), console, everything=True)
+    page = out.getvalue()
+    for style in ("\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[1;2m"):  # what rich itself writes for bold and dim
+        page = page.replace(style, "")
+    assert not (BAD - {"\n"}) & set(page)
+    assert "[bold red]" in page.replace("\n", "")
+    assert "\\x1b[2J" in page
+
+
+def test_events_and_json(tmp_path: Path) -> None:
+    recording = fxscope.open(write_hostile(tmp_path))
+    text = "\n".join(
+        event_lines(row, payload=True) for row in event_rows(recording, kind=None, graph_id=None, payloads=True)
+    )
+    assert not (BAD - {"\n"}) & set(text)
+    document = encode_document(report_document(recording))
+    assert not (BAD - {"\n"}) & set(document)
+    assert json.loads(document)["totals"]["graph_breaks"] == 1
+
+
+class Page(HTMLParser):
+    """Collects tags and attributes of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+def test_html(tmp_path: Path) -> None:
+    text = render_html(fxscope.open(write_hostile(tmp_path)))
+    page = Page()
+    page.feed(text)
+    assert sum(tag == "script" for tag, _ in page.tags) == 1
+    assert "alert(1)" in text
+    assert "49" not in [data for data in text.split() if data == "49"]  # {{7*7}} stays text
+    assert "{{7*7}}" in text
+    assert not (BAD - {"\n"}) & set(text)
+
+
+def test_html_is_self_contained(shared: Path) -> None:
+    text = render_html(fxscope.open(shared / "traces" / "h200" / "gpt2"))
+    assert len(text.encode()) < 5_000_000
+    page = Page()
+    page.feed(text)
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "img", "iframe", "object", "embed"), tag
+        for name in ("src", "href"):
+            assert (attributes.get(name) or "#").startswith("#")
+    assert "default-src &#39;none&#39;" in text or "default-src 'none'" in text
+    ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    assert {"breaks", "recompiles", "time", "compiles", "search"} <= ids
+    assert sum("data-text" in attributes for _, attributes in page.tags) > 20
+    assert sum(tag == "rect" for tag, _ in page.tags) > 50
+    assert "class GraphModule(torch.nn.Module)" in text
+
+
+def test_artifacts_stay_in_their_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "deep"
+    number, _ = write_artifacts(fxscope.open(write_hostile(tmp_path)), folder)
+    written = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert len(written) == number == 7
+    assert all(path.is_relative_to(folder) for path in written)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hostile.log", "out"]
+
+
+@given(st.text())
+def test_safe_name_is_one_plain_name(text: str) -> None:
+    name = safe_name(text)
+    assert name == Path(name).name
+    assert name not in ("", ".", "..")
+    assert len(name) <= 100
