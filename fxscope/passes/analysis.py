@@ -157,6 +157,8 @@ def node_flops(node: Node) -> int:
         return sum(numel(item) for item in known[:1] if isinstance(item, torch.Tensor))
     if category not in ("matmul", "convolution", "attention"):
         return 0
+    if category == "attention" and "backward" not in target_text(node):
+        return _attention_flops(known)
     args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), value)
     formula = flop_registry.get(getattr(node.target, "overloadpacket", None))
     if formula is not None:
@@ -177,6 +179,19 @@ def node_flops(node: Node) -> int:
     finally:
         mode.allow_non_fake_inputs = allow
     return int(counter.get_total_flops())
+
+
+def _attention_flops(known: Sequence[Any]) -> int:
+    """Queries by keys, and weights by values: 2 B H Sq Sk (E + Ev), as torch.utils.flop_counter counts (no causal discount).
+
+    Its own table has no fused CPU kernel.
+    """
+    tensors = [item for item in known if hasattr(item, "shape") and len(item.shape) >= 3]
+    if not tensors:
+        return 0
+    query, key, val = (tensors * 3)[:3] if len(tensors) == 1 else (*tensors, tensors[-1])[:3]
+    rows = numel(query) // int(query.shape[-1])
+    return 2 * rows * int(key.shape[-2]) * (int(query.shape[-1]) + int(val.shape[-1]))
 
 
 def categorise(node: Node) -> str:

@@ -210,7 +210,7 @@ def _recomputed(forward: GraphModule, backward: GraphModule) -> list[Node]:
 
 
 def _flops(nodes: list[Node]) -> int:
-    return 0 * sum(node_flops(node) for node in nodes)
+    return sum(node_flops(node) for node in nodes)
 
 
 def _lift(gm: GraphModule) -> tuple[list[Any], Any]:

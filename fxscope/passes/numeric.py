@@ -57,7 +57,7 @@ def run(gm: GraphModule, inputs: Sequence[Any], seed: int = 0) -> list[Any]:
             results = list(torch.utils._pytree.tree_leaves(gm(*given)))
         results = [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
         results += [item for item, before in zip(given, inputs, strict=True) if _changed(item, before)]
-        results += [attribute(gm, name).clone() for name in names]
+        results += [now.clone() for name in names if _changed(now := attribute(gm, name), kept.get(name))]
     finally:
         with torch.no_grad():
             for name, tensor in kept.items():
@@ -132,7 +132,10 @@ def _exact(same: bool, text: str) -> Difference:
 def _changed(now: Any, before: Any) -> bool:
     import torch
 
-    return isinstance(now, torch.Tensor) and not torch.equal(torch.nan_to_num(now), torch.nan_to_num(before.detach()))
+    if not isinstance(now, torch.Tensor) or before is None:
+        return isinstance(now, torch.Tensor)
+    same = now.shape == before.shape and torch.equal(torch.nan_to_num(now), torch.nan_to_num(before.detach()))
+    return not same
 
 
 def in_double(gm: GraphModule, inputs: Sequence[Any]) -> tuple[GraphModule, list[Any]]:
