@@ -79,7 +79,7 @@ _RULES = (
     _rule(r"\btorch\.autograd\.(grad|backward)$|Tensor\.backward$", "train-step", "backward"),
     _rule(r"sparse_\w+_tensor|to_sparse", "unsupported-tensor", "sparse"),
     _rule(r"\bcopy\.(deep)?copy$|^(copy) ", "unsupported-builtin", "deepcopy"),
-    _rule(r"^torch\.(distributed|nn\.parallel)\b", "distributed library-code", "distributed"),
+    _rule(r"^torch\.(distributed|nn\.parallel)\b", "library-code distributed", "distributed"),
     _rule(r"^torch\.jit\b", "torchscript", "torchscript"),
     _rule(
         r"^torch\.(cuda|mps|xpu|accelerator)\b.*\b(synchronize|empty_cache|mem_get_info|memory_allocated)",
@@ -128,7 +128,9 @@ def cause_of(found: GraphBreak) -> BreakCause:
         sharpened = _sharpen(callee, found)
         if sharpened is not None:
             ids, key = list(sharpened[0]), sharpened[1]
-    if key == "explicit-break" and in_library(found):
+    if re.search(r"/torch/(nn/parallel|distributed)/", found.file.replace("\\", "/")) and key in _GENERAL:
+        ids, key = ["library-code", "distributed"], "distributed"
+    elif key == "explicit-break" and in_library(found):
         ids, key = ["library-code"], "library-break"
     elif in_library(found) and ids[0] not in _PLACELESS and "library-code" not in ids:
         ids.append("library-code")

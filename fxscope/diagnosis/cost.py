@@ -5,20 +5,24 @@ Nothing here is found without a measurement or a count that stands in the log; w
 
 from __future__ import annotations
 
+import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from fxscope.diagnosis.context import Context, count, short_seconds, user_place
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.statement import code_at
 from fxscope.recording.records import Compile
 
-_SHORT_RUN_SECONDS = 5.0  # compile time below this is no reason to speak of amortisation
+_SHORT_RUN_SECONDS = 3.0  # compile time below this is no reason to speak of amortisation
+_LONG_COMPILE_SECONDS = 60.0  # from here on a run that is mostly compiling is a fault, not a fact
+_MOSTLY = 0.25  # share of the run
 _FEW_CALLS = 20  # calls of an entry in a run that is "short"
 _TINY_NODES = 3  # graphs with at most this many operations do less than a call costs
 _MANY_CALLS = 100
 _MANY_GUARDS = 300  # fewer guards than this cost little; one latency sample of few guards is noise
-_GUARD_MICROSECONDS = 500.0  # guard latency per call that a reader should know of, where no call was timed
+_GUARD_MICROSECONDS = 100.0  # guard latency per call that a reader should know of, where no call was timed
+_SLOW_GUARDS = 500.0  # and that is a fault rather than a fact
 _GUARD_SHARE = 0.1  # share of a timed call
 _MANY_KERNELS = 20
 _SMALL_CALL_SECONDS = 2e-4
@@ -50,9 +54,13 @@ def _amortisation(context: Context, compiles: list[Compile]) -> list[Finding]:
     if seconds < _SHORT_RUN_SECONDS or not counted:
         return []
     most = max(compile_.calls or 0 for compile_ in counted)
-    if most > _FEW_CALLS:
-        return []
     wall = context.recording.session.ended - context.recording.session.started
+    # Only a backend that generates code costs real time; "eager" and "aot_eager" are for debugging, where nothing is saved.
+    generated = any("inductor" in name for compile_ in counted for name in compile_.phases) or any(
+        stage.endswith(".code") for compile_ in counted for stage in compile_.stages
+    )
+    if most > _FEW_CALLS or not generated or seconds < _MOSTLY * wall:
+        return []
     share = f", {100 * seconds / wall:.0f} % of the run" if wall > seconds > 0 else ""
     slowest = max(compiles, key=lambda compile_: compile_.seconds or 0.0)
     file, line = user_place(slowest)
@@ -66,7 +74,7 @@ def _amortisation(context: Context, compiles: list[Compile]) -> list[Finding]:
         Finding(
             ids=["not-amortised"],
             category="cost",
-            severity="medium",
+            severity="medium" if seconds >= _LONG_COMPILE_SECONDS else "info",
             title=f"{short_seconds(seconds)} of compiling for at most {count(most, 'call')} of a compiled graph",
             file=file,
             line=line,
@@ -115,15 +123,65 @@ def _tiny(context: Context, compiles: list[Compile]) -> list[Finding]:
     ]
 
 
+_HEAVY = re.compile(r"linear|matmul|\bmm\b|bmm|conv|einsum|attention|addmm|embedding|lstm|gru|fft|linalg| @ ")
+
+
+def _heavy(context: Context, compile_: Compile) -> bool:
+    """One of the operations does real work by itself."""
+    return any(
+        bool(_HEAVY.search(context.recording.text(text.event))) for text in compile_.graphs if text.stage == "dynamo"
+    )
+
+
 def _operations(compile_: Compile) -> int:
     """Operations of a graph: its nodes without inputs and output."""
     count_ = compile_.metrics.get("graph_op_count")
     return int(count_) if isinstance(count_, int) else max(0, (compile_.nodes or 0) - 2)
 
 
+_SIZES = re.compile(r"\b(?:f|bf|i|u|b|c)\d+\[([\d, ]*)\]")
+_SMALL_ELEMENTS = 16_384  # a tensor of this size is done before the next launch
+_MANY_OPERATIONS = 30
+
+
+def _small_work(context: Context, compiles: list[Compile]) -> list[Finding]:
+    """Many operations on small tensors, called often: launches (or calls) dominate. Modelled from counts and shapes."""
+    for compile_ in compiles:
+        graph = next((text for text in compile_.graphs if text.stage == "dynamo" and text.size < 2_000_000), None)
+        if graph is None or (compile_.calls or 0) < _MANY_CALLS or _operations(compile_) < _MANY_OPERATIONS:
+            continue
+        sizes = [
+            math.prod(int(size) for size in match.split(",") if size.strip())
+            for match in _SIZES.findall(context.recording.text(graph.event))
+        ]
+        if not sizes or max(sizes) > _SMALL_ELEMENTS:
+            continue
+        file, line = user_place(compile_)
+        return [
+            Finding(
+                ids=["launch-bound"],
+                category="cost",
+                severity="info",
+                title=f"{_operations(compile_)} operations on tensors of at most {max(sizes)} elements, called {compile_.calls} times",
+                file=file,
+                line=line,
+                function=compile_.function,
+                code=code_at(file, line),
+                cause="Each operation works on so little that starting it costs more than doing it (modelled from counts and shapes, not timed).",
+                fix='Use a backend that fuses (the default, inductor), a larger batch, and on a GPU mode="reduce-overhead", which replays all kernels as one CUDA graph.',
+                gain="the launch time (modelled: about 5 microseconds per kernel on a GPU)",
+                verify=context.try_command("mode:reduce-overhead"),
+                evidence=_evidence([compile_]),
+                cost=float(compile_.calls or 0),
+                change="",
+            )
+        ]
+    return []
+
+
 def _launch_bound(context: Context, compiles: list[Compile]) -> list[Finding]:
     """Many kernels in one graph whose call is short, on a GPU: counted from the generated code, timed where sampled."""
-    found = []
+    found = _small_work(context, compiles)
     for compile_ in compiles:
         if not any(device.startswith("cuda") for device in _devices(context, compile_)):
             continue
@@ -212,7 +270,7 @@ def _guards(context: Context, compiles: list[Compile]) -> list[Finding]:
         Finding(
             ids=["guard-cost"],
             category="cost",
-            severity="low",
+            severity="low" if latency >= _SLOW_GUARDS else "info",
             title=f"{compile_.guards or 0} guards take {latency:.0f} microseconds before every call of {compile_.function}{share}",
             file=file,
             line=line,
@@ -243,16 +301,17 @@ def _flat(context: Context, compile_: Compile) -> list[str]:
 
 
 def _ddp(context: Context, compiles: list[Compile]) -> list[Finding]:
-    found = []
-    by_place: dict[tuple[str, int], list[tuple[Compile, int]]] = defaultdict(list)
+    pieces: Counter[str] = Counter()
+    for artifact in context.recording.artifacts:
+        if artifact.name.startswith("optimize_ddp_split_child") and artifact.compile_key:
+            pieces[artifact.compile_key] += 1
+    by_place: dict[tuple[str, int], list[Compile]] = defaultdict(list)
     for compile_ in compiles:
-        children = sum(
-            1 for text in compile_.graphs if "ddp_split_child" in text.name or "optimize_ddp_split_child" in text.name
-        )
-        if children > 1:
-            by_place[user_place(compile_)].append((compile_, children))
+        if pieces[compile_.key] > 1:
+            by_place[user_place(compile_)].append(compile_)
+    found = []
     for (file, line), members in by_place.items():
-        compile_, children = members[0]
+        compile_, children = members[0], pieces[members[0].key]
         found.append(
             Finding(
                 ids=["ddp-split"],
@@ -267,7 +326,7 @@ def _ddp(context: Context, compiles: list[Compile]) -> list[Finding]:
                 fix="Meant so. With a fast network or few parameters: a larger bucket_cap_mb in DistributedDataParallel gives fewer pieces; torch._dynamo.config.optimize_ddp = False one graph without overlap.",
                 gain="fusion across the cuts, against overlap of communication: measure both",
                 verify=context.try_command("config:optimize_ddp=False"),
-                evidence=_evidence([each for each, _ in members]),
+                evidence=_evidence(members),
                 cost=float(children),
                 change="config:optimize_ddp=False",
             )

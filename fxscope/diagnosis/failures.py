@@ -8,6 +8,7 @@ from collections import defaultdict
 from fxscope.diagnosis.causes import cause_of
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Evidence, Finding, Severity
+from fxscope.diagnosis.program import create_graph_call, files_of
 from fxscope.diagnosis.registry import advice, lookup
 from fxscope.diagnosis.rewrites import rewrite
 from fxscope.diagnosis.statement import code_at, statement_at
@@ -22,7 +23,7 @@ _NO_FAKE = re.compile(
 _ACROSS = re.compile(
     r"backward through the graph a second time|saved tensors after they have already been freed|donated buffer|external grad_fn|"
     r"already consumed grad_fn|does not require grad and does not have a grad_fn|tensors used in the graph (?:may|appears to) not|"
-    r"grad_fn linkage|torch\.autograd\.grad\(\) consumes|output that requires grad",
+    r"does not currently support double backward|grad_fn linkage|torch\.autograd\.grad\(\) consumes|output that requires grad",
     re.IGNORECASE,
 )
 _OPERATOR = re.compile(
@@ -38,7 +39,44 @@ def findings(context: Context) -> list[Finding]:
     groups: dict[tuple[str, str, int], list[tuple[int, Failure]]] = defaultdict(list)
     for index, failure in enumerate(context.recording.failures):
         groups[failure.type, failure.file, failure.line].append((index, failure))
-    return [_finding(context, members) for members in groups.values()]
+    found = [_finding(context, members) for members in groups.values()]
+    return found or _double_backward(context)
+
+
+def _double_backward(context: Context) -> list[Finding]:
+    """A program that failed behind compiled code and takes gradients of gradients: by its text, where no log has the error."""
+    recording = context.recording
+    traced = next((each for each in recording.compiles if "joint" in each.stages or "backward" in each.stages), None)
+    if recording.session.exit_code in (0, None) or traced is None:
+        return []
+    for file in files_of(context):
+        place = create_graph_call(file)
+        if place is not None:
+            return [
+                Finding(
+                    ids=["grad-across-boundary"],
+                    category="failure",
+                    severity="medium",
+                    title="The program failed, and takes gradients of gradients through a compiled function",
+                    file=file,
+                    line=place.line,
+                    code=code_at(file, place.line),
+                    cause="AOTAutograd compiles one backward; differentiating through it again (create_graph=True) is not supported (read from the program's text: the log has no error).",
+                    fix='Keep what is differentiated twice outside of the compiled function, or take both gradients inside of one compiled function with torch.func.grad, or use backend="eager" there.',
+                    gain="the program runs",
+                    verify=context.try_command("backend:eager"),
+                    evidence=[
+                        Evidence(
+                            kind="compile",
+                            text=f"{traced.id} {traced.function} has a backward graph",
+                            compile_key=traced.key,
+                        )
+                    ],
+                    cost=100.0,
+                    change="backend:eager",
+                )
+            ]
+    return []
 
 
 def _finding(context: Context, members: list[tuple[int, Failure]]) -> Finding:

@@ -127,6 +127,10 @@ def _container_name(cause: GuardCause) -> str:
 
 def _sharpen(context: Context, frame: Frame) -> None:
     """Tell dynamic sizes from sizes that cannot become dynamic, by what happened to the same size before."""
+    if any(change.recompile.id.startswith("!") for change in frame.changes):
+        for change in frame.changes:
+            change.ids = ("compiled-autograd", *change.ids)
+        return
     seen: Counter[tuple[str, int | None]] = Counter()
     disabled = any(change.guard.kind == "size" for change in frame.changes) and _dynamic_disabled(context, frame)
     for change in frame.changes:

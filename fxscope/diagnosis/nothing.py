@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any
 
-from fxscope.diagnosis.context import Context
+from fxscope.diagnosis.context import Context, user_place
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.program import files_of, generator_compiled, is_compile_call, late_hooks, scopes, statements
 from fxscope.diagnosis.statement import code_at, source_tree
@@ -24,7 +24,49 @@ def findings(context: Context) -> list[Finding]:
     found += [_dispatch_mode(context, notice) for notice in context.notices if notice.get("kind") == "dispatch-mode"]
     if not found and not context.recording.compiles and not context.recording.failures:
         found.append(_nothing(context))
+    if not found and context.recording.compiles and not context.recording.totals.graphs:
+        found.extend(_empty(context))
     return found
+
+
+def _empty(context: Context) -> list[Finding]:
+    """Frames were compiled, but none holds an operation, and no break says why."""
+    recording = context.recording
+    told = any(each.status in ("skipped", "failed", "unfinished") for each in recording.compiles) or recording.failures
+    if told or not any(each.status == "empty" for each in recording.compiles):
+        return []
+    first = next(each for each in recording.compiles if each.status == "empty")
+    file, line = user_place(first)
+    broken = bool(recording.graph_breaks)
+    return [
+        Finding(
+            ids=["nothing-compiled"],
+            category="nothing-compiled",
+            severity="high",
+            title="Not one operation was compiled: every graph is empty",
+            file=file,
+            line=line,
+            function=first.function,
+            code=code_at(file, line),
+            cause="Dynamo compiled frames without tensor operations only"
+            + (
+                "; the work lies behind graph breaks, in functions that Dynamo does not compile by themselves (code of torch.nn and other libraries)."
+                if broken
+                else "."
+            ),
+            fix=(
+                "Compile the module that does the work: torch.compile(net) before it is wrapped (DistributedDataParallel(torch.compile(net))), "
+                "and give it a forward of your own instead of a bare nn.Sequential, or mend the breaks that this report names."
+            ),
+            gain="the model runs compiled at all",
+            verify=f"fxscope run --headless -o after.fxscope {context.script} && fxscope report after.fxscope",
+            evidence=[
+                Evidence(kind="compile", text=f"{each.id} {each.function}: {each.status}", compile_key=each.key)
+                for each in recording.compiles[:10]
+            ],
+            cost=1.0,
+        )
+    ]
 
 
 def _hooks_in_program(context: Context) -> list[dict[str, Any]]:
@@ -62,7 +104,7 @@ def _nothing(context: Context) -> Finding:
             + generator.text
             + "(x)]), or compile what it calls for each item."
         )
-    elif mode is not None and not why:
+    elif mode is not None:
         line, why = (
             mode.lineno,
             f"A dispatch mode is active around the call (`{ast.unparse(mode)[:80]}`), and Dynamo steps aside under one.",

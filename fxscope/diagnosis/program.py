@@ -172,3 +172,15 @@ def generator_compiled(file: str) -> Place | None:
         ):
             return Place(file=file, line=node.lineno, text=ast.unparse(node.args[0]))
     return None
+
+
+def create_graph_call(file: str) -> Place | None:
+    """A call with ``create_graph=True``: the gradient of a gradient follows."""
+    tree = source_tree(file)
+    for node in ast.walk(tree) if tree is not None else []:
+        if isinstance(node, ast.Call) and any(
+            keyword.arg == "create_graph" and isinstance(keyword.value, ast.Constant) and keyword.value.value is True
+            for keyword in node.keywords
+        ):
+            return Place(file=file, line=node.lineno, text=ast.unparse(node)[:120])
+    return None

@@ -303,6 +303,15 @@ def _object_identity(frame: Frame, change: Change) -> Remedy:
     )
 
 
+def _compiled_autograd(frame: Frame, change: Change) -> Remedy:
+    return Remedy(
+        fix=(
+            f"The backward that compiled autograd captured changes ({change.guard.guard[:120]}): keep the sizes of the forward fixed or mark them dynamic "
+            "before the first step, and the set of hooks and parameters that need gradients the same in every step."
+        )
+    )
+
+
 def _aliasing(frame: Frame, change: Change) -> Remedy:
     return Remedy(
         fix="Two arguments are the same tensor in some calls only; pass a clone, or call always in the same way."
@@ -345,4 +354,5 @@ _REMEDIES: dict[str, Callable[[Frame, Change], Remedy]] = {
     "break-value": _break_value,
     "object-identity": _object_identity,
     "tensor-aliasing": _aliasing,
+    "compiled-autograd": _compiled_autograd,
 }

@@ -18,10 +18,10 @@ def findings(context: Context) -> list[Finding]:
     """One finding where threads of one process compiled under different settings."""
     by_thread = _values_by_thread(context)
     found: list[Finding] = []
-    for process, threads in by_thread.items():
+    for threads in by_thread.values():
         differing = _differences(threads)
         if differing:
-            found.append(_finding(context, process, differing))
+            found.append(_finding(context, differing))
     return found or _by_program(context)
 
 
@@ -34,20 +34,17 @@ def _by_program(context: Context) -> list[Finding]:
         ):
             continue
         config = context.dynamo_config(compile_)
-        for file in files_of(context):
-            for place in dynamo_settings(file):
-                if place.text in config and config[place.text] != place.value:
-                    name = f"torch._dynamo.config.{place.text}"
-                    finding = _finding(context, "", {name: (place.value, config[place.text])})
-                    finding.file, finding.line, finding.code = place.file, place.line, code_at(place.file, place.line)
-                    finding.evidence.append(
-                        Evidence(
-                            kind="compile",
-                            text=f"{compile_.id} {compile_.function}, compiled in a thread",
-                            compile_key=compile_.key,
-                        )
-                    )
-                    return [finding]
+        places = {place.text: place for file in files_of(context) for place in reversed(dynamo_settings(file))}
+        differing = [place for name, place in places.items() if name in config and config[name] != place.value]
+        if differing:
+            # A limit that was hit, or else the first: the setting whose absence most likely shows.
+            limited = bool(context.recording.limit_hits)
+            lead = next((place for place in differing if limited and "limit" in place.text), differing[0])
+            finding = _finding(context, {f"torch._dynamo.config.{lead.text}": (lead.value, config[lead.text])})
+            finding.file, finding.line, finding.code = lead.file, lead.line, code_at(lead.file, lead.line)
+            where = f"{compile_.id} {compile_.function}, compiled in a thread"
+            finding.evidence.append(Evidence(kind="compile", text=where, compile_key=compile_.key))
+            return [finding]
     return []
 
 
@@ -83,7 +80,7 @@ def _differences(threads: dict[Any, dict[str, Any]]) -> dict[str, tuple[Any, Any
     return differing
 
 
-def _finding(context: Context, process: str, differing: dict[str, tuple[Any, Any]]) -> Finding:
+def _finding(context: Context, differing: dict[str, tuple[Any, Any]]) -> Finding:
     names = ", ".join(name.removeprefix("torch._dynamo.config.") for name in differing)
     text = "; ".join(
         f"{name} is {value} in the main thread, {other} in another" for name, (value, other) in differing.items()

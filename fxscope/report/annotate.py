@@ -139,11 +139,16 @@ def _mark_guards(recording: Recording, marks: dict[str, dict[int, Marks]], logge
         waiting = list(recording.guards(compile_)) if compile_.guards else []
         while waiting:
             guard = waiting.pop()
-            if guard.type and guard.asked is not None and guard.asked.line:
+            if guard.type and guard.asked is not None and guard.asked.line and _absolute(guard.asked.file):
                 marks[guard.asked.file][guard.asked.line].guards += 1
                 if guard.asked.code:
                     logged[guard.asked.file].setdefault(guard.asked.line, guard.asked.code)
             waiting.extend(guard.children)
+
+
+def _absolute(path: str) -> bool:
+    """Guards name torch's own lines by paths relative to torch, which nobody can annotate."""
+    return path.startswith(("/", "\\")) or path[1:2] == ":"
 
 
 def _shown(file: SourceFile, whole: bool) -> Iterator[tuple[int, str]]:
