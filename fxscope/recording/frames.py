@@ -45,17 +45,19 @@ def add_graph(state: State, process: Process, number: int, event: Event, index: 
     if attempt is None:
         add_artifact(state, process, number, event, index, name, "string")
         return
-    stage = attempt.order.place(name)
-    if stage is None:
+    placed = attempt.order.place(name)
+    if placed is None:
         return
+    stage, index_ = placed
     record = attempt.record
-    same = [graph for graph in record.graphs if graph.stage == stage]
     text = GraphText(
-        compile_key=record.key, stage=stage, name=name, index=len(same), size=index.size(event.number), event=number
+        compile_key=record.key, stage=stage, name=name, index=index_, size=index.size(event.number), event=number
     )
-    if name == "after_pre_grad_graph" and same and same[-1].name == "before_pre_grad_graph":
-        text.index = same[-1].index
-        record.graphs[record.graphs.index(same[-1])] = text
+    last = next((graph for graph in reversed(record.graphs) if graph.stage == stage), None)
+    if name == "after_pre_grad_graph" and last is not None and last.name == "before_pre_grad_graph":
+        text.index = last.index
+        attempt.order.again(stage)
+        record.graphs[record.graphs.index(last)] = text
     else:
         record.graphs.append(text)
     if stage not in record.stages:

@@ -171,11 +171,13 @@ class Recording:
         Raises:
             UsageError: That compile has no such stage; the message lists those it has.
         """
-        texts = [text for text in compile_.graphs if text.stage == stage]
-        if 0 <= index < len(texts):
+        texts = {text.index: text for text in reversed(compile_.graphs) if text.stage == stage}
+        if index in texts:
             return texts[index]
         if texts:
-            raise UsageError(f"{compile_.key} has {len(texts)} texts of stage {stage}, so no index {index}")
+            raise UsageError(
+                f"{compile_.key} has stage {stage} of index {', '.join(map(str, sorted(texts)))}, not {index}"
+            )
         has = ", ".join(compile_.stages) or "none"
         raise UsageError(f"{compile_.key} has no stage {stage!r}; it has: {has}")
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import fxscope
+from fxscope.graph.parse import parse_graph
 from fxscope.recording.recording import Recording
 
 TRACES = Path(os.environ.get("FXSCOPE_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "traces"
@@ -163,6 +164,13 @@ def test_ddp_ranks() -> None:
     assert sum(text.stage == "forward" for text in row.graphs) == 4  # one per DDP bucket
     assert sum(text.stage == "backward.code" for text in row.graphs) == 4
     assert [text.index for text in row.graphs if text.stage == "forward"] == [0, 1, 2, 3]
+    # Autograd runs the backwards from the last bucket to the first; each belongs to its own forward.
+    for bucket in range(4):
+        names = []
+        for stage in ("backward", "backward.post_grad"):
+            graph = parse_graph(recording.text(recording.graph(row, stage, bucket).event))
+            names.append([node.name for node in graph.nodes if node.op == "placeholder"])
+        assert names[0] == names[1] != []
     # The ranks compile at the same time, so the clock shows less than the sum.
     assert recording.totals.compile_seconds < sum(row.seconds or 0.0 for row in recording.compiles)
 
