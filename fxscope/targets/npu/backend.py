@@ -1,0 +1,56 @@
+"""``torch.compile(model, backend="fxscope_npu")``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fxscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
+    from fxscope.targets.backend import Lowered
+
+OPTIONS = ("machine", "softmax", "mode", "tried", "report", "benefit", "on_report")
+
+
+def fxscope_npu(gm: GraphModule, inputs: Sequence[Any], *, options: dict[str, Any] | None = None) -> Callable[..., Any]:
+    """Run what the NPU supports on the NPU, the rest eagerly, in inference and training.
+
+    Options (``torch.compile(..., options={...})``):
+        machine: Preset or TOML file (default: FXSCOPE_NPU, else gemmini-16x16).
+        softmax: ``decompose`` or ``host``.
+        mode: ``plan`` or ``instructions``.
+        report: True prints coverage, islands and modelled time of each graph on standard error.
+        benefit: True drops islands whose modelled time on the NPU, transfers included, exceeds the host's traffic time.
+        on_report: Called with each ``Lowered`` graph.
+
+    Raises:
+        UsageError: An unknown option.
+    """
+    from fxscope.targets.backend import make_backend
+    from fxscope.targets.npu.target import NpuTarget
+
+    options = dict(options or {})
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown:
+        raise UsageError(f"fxscope_npu: no option {unknown[0]!r}; options: {', '.join(OPTIONS)}")
+    target = NpuTarget(
+        options.get("machine"),
+        softmax=options.get("softmax", "decompose"),
+        mode=options.get("mode", "plan"),
+        tried=options.get("tried"),
+    )
+
+    def report(made: Lowered) -> None:
+        if options.get("report"):
+            from fxscope.targets.npu.report import lowered_text
+
+            print(lowered_text(made), file=sys.stderr)
+        if "on_report" in options:
+            options["on_report"](made)
+
+    compile_with = make_backend(target, decompositions="core", on_report=report)
+    return compile_with(gm, inputs)

@@ -1,0 +1,199 @@
+"""Proof that a program is legal before it runs: ranges, alignment, weights, tokens, races, uninitialised reads.
+
+Order between queues is known only through tokens and waits. Each instruction gets a vector clock (how many instructions
+of each queue must have finished before it starts); two accesses of different queues to one line or word, one of them
+a write, are a race unless the later one's clock covers the earlier one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import torch
+
+from fxscope.errors import CheckFailed
+from fxscope.targets.npu.assembly import line
+from fxscope.targets.npu.isa import DTYPE_BYTES, QUEUES
+from fxscope.targets.npu.machine import Machine
+from fxscope.targets.npu.operands import ACC, SPAD, Block, Step, steps
+from fxscope.targets.npu.program import Program
+from fxscope.targets.npu.queues import CHANNELS, Queues, pops, pushes
+
+Clock = dict[str, int]
+_GRANULE = 4  # bytes of main memory that one shadow entry stands for
+
+
+def verify(program: Program, machine: Machine, *, limit: int = 1) -> None:
+    """Prove the program legal.
+
+    Args:
+        program: Flat program with the sizes of its regions.
+        machine: Where it is to run.
+        limit: How many problems to collect before giving up.
+
+    Raises:
+        CheckFailed: Each problem with its instruction, operands, queue state and source line.
+    """
+    problems: list[str] = []
+    all_steps = list(steps(program.instructions, machine))
+    for step in all_steps:
+        problems += _static(step, program, machine)
+        if len(problems) >= limit:
+            break
+    if not problems:
+        problems = list(_ordering(program, machine, all_steps, limit))
+    if problems:
+        raise CheckFailed("; ".join(problems[:limit]))
+
+
+def _static(step: Step, program: Program, machine: Machine) -> Iterable[str]:
+    """Addresses of one instruction."""
+    sizes = {SPAD: machine.local.scratchpad, ACC: machine.local.accumulator, **program.regions}
+    name = program.where(step.index)
+    text = line(step.instruction)
+    for block in (*step.reads, *step.writes):
+        size = sizes[block.memory]
+        if block.start < 0 or block.end > size:
+            where = f"bytes {block.start:#x} to {block.end:#x} of {block.memory}"
+            yield f"out of range: {name} touches {where}, which has {size:#x} bytes [{text}]"
+        if block.start % DTYPE_BYTES[block.dtype]:
+            yield f"unaligned: {name} reads {block.dtype} at byte {block.start:#x} of {block.memory} [{text}]"
+    window = step.window
+    if window and 0 in (window.channels, window.owidth, window.kh, window.kw, window.up_h, window.up_w):
+        yield f"impossible window: {name} has a zero in x.channels, x.owidth, x.kernel or x.up [{text}]"
+    if window and window.channels and window.k0 + window.k > window.kh * window.kw * window.channels:
+        limit = window.kh * window.kw * window.channels
+        yield f"out of range: {name} gathers columns to {window.k0 + window.k} of a window of {limit} [{text}]"
+    if step.instruction.op == "ldw":
+        k, n = step.instruction.args["k"], step.instruction.args["n"]
+        if int(k) > machine.array.rows or int(n) > machine.array.cols:
+            yield f"out of range: {name} loads {k}x{n} weights into a {machine.array.rows}x{machine.array.cols} array"
+
+
+class _Shadow:
+    """Who touched each line or word last, per queue; 0 is nobody, n + 1 is the queue's instruction n."""
+
+    def __init__(self, entries: int) -> None:
+        self.writes = {queue: torch.zeros(entries, dtype=torch.int32) for queue in QUEUES}
+        self.reads = {queue: torch.zeros(entries, dtype=torch.int32) for queue in QUEUES}
+        self.initialised = torch.zeros(entries, dtype=torch.bool)
+        self.touched_by: dict[str, set[str]] = {"r": set(), "w": set()}
+
+
+class _Checker:
+    def __init__(self, program: Program, machine: Machine, all_steps: list[Step]) -> None:
+        self.program = program
+        self.line_bytes = machine.local.line_bytes
+        self.shadows = {SPAD: _Shadow(machine.spad_lines), ACC: _Shadow(machine.acc_lines)}
+        for memory in {block.memory for step in all_steps for block in step.writes} - {SPAD, ACC}:
+            self.shadows[memory] = _Shadow(-(-program.regions[memory] // _GRANULE))
+        self.sequence: dict[str, list[int]] = {
+            queue: [] for queue in QUEUES
+        }  # queue -> program index by sequence number
+
+    def view(self, block: Block, entries: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        """The shadow entries of a block, and whether they are exactly its own (no gaps covered)."""
+        if block.memory in (SPAD, ACC):
+            width = -(-block.cols * DTYPE_BYTES[block.dtype] // self.line_bytes)
+            pitch = block.row_pitch // self.line_bytes
+            return entries.as_strided((block.rows, width), (pitch, 1), block.start // self.line_bytes), True
+        size = DTYPE_BYTES[block.dtype]
+        if block.row_pitch % _GRANULE == 0 and block.start % _GRANULE == 0:
+            pitch, start = block.row_pitch // _GRANULE, block.start // _GRANULE
+            if block.col_pitch == size:
+                width = -(-block.cols * size // _GRANULE)
+                return entries.as_strided((block.rows, width), (pitch, 1), start), block.cols * size % _GRANULE == 0
+            if block.col_pitch % _GRANULE == 0:
+                view = entries.as_strided((block.rows, block.cols), (pitch, block.col_pitch // _GRANULE), start)
+                return view, size == _GRANULE
+        return entries[block.start // _GRANULE : -(-block.end // _GRANULE)], False
+
+    def access(self, step: Step, block: Block, clock: Clock, number: int, write: bool) -> str | None:
+        """Check one operand against the shadow and enter it; the problem, if any."""
+        shadow = self.shadows.get(block.memory)
+        if shadow is None:
+            return None  # weights and inputs: nobody writes there while the program runs
+        queue = step.queue
+        kinds = (("w", shadow.writes), ("r", shadow.reads)) if write else (("w", shadow.writes),)
+        for kind, table in kinds:
+            for other in shadow.touched_by[kind]:
+                if other == queue:
+                    continue
+                last = int(self.view(block, table[other])[0].max())
+                if last > clock[other]:
+                    return self._race(step, block, other, last - 1, write, kind)
+        if write:
+            self.view(block, shadow.writes[queue])[0].fill_(number + 1)
+            self.view(block, shadow.initialised)[0].fill_(True)
+            shadow.touched_by["w"].add(queue)
+            return None
+        known, exact = self.view(block, shadow.initialised)
+        if exact and not bool(known.all()) and step.window is None:
+            unit = "line" if block.memory in (SPAD, ACC) else "word"
+            first = int((~known).reshape(-1).nonzero()[0])
+            row = first // max(known.shape[-1], 1) if known.dim() == 2 else first
+            return (
+                f"uninitialised: {self.program.where(step.index)} reads row {row} of its {block.rows}x{block.cols} "
+                f"operand in {block.memory} before anything wrote that {unit} [{line(step.instruction)}]"
+            )
+        self.view(block, shadow.reads[queue])[0].fill_(number + 1)
+        shadow.touched_by["r"].add(queue)
+        return None
+
+    def _race(self, step: Step, block: Block, other: str, number: int, write: bool, kind: str) -> str:
+        earlier = self.sequence[other][number]
+        hazard = {(False, "w"): "read after write", (True, "r"): "write after read", (True, "w"): "write after write"}
+        return (
+            f"race ({hazard[write, kind]}): {self.program.where(step.index)} on queue {step.queue} and "
+            f"{self.program.where(earlier)} on queue {other} touch the same part of {block.memory} and no token orders "
+            f"them [{line(step.instruction)}] [{line(self.program.instructions[earlier])}]"
+        )
+
+
+def _ordering(program: Program, machine: Machine, all_steps: list[Step], limit: int) -> Iterable[str]:
+    """Deadlocks, then races and uninitialised reads in one legal order, found through vector clocks."""
+    queues = Queues(program.instructions, machine, program.where)
+    checker = _Checker(program, machine, all_steps)
+    clocks: dict[str, Clock] = {queue: dict.fromkeys(QUEUES, 0) for queue in QUEUES}
+    sent: dict[tuple[str, str], deque[Clock]] = {channel: deque() for channel in CHANNELS}
+    before = dict.fromkeys(QUEUES, 0)
+    preceding: dict[int, int] = {}
+    for index, step in enumerate(all_steps):
+        if step.instruction.op == "wait":
+            preceding[index] = before[str(step.instruction.args["on"])]
+        before[step.queue] += 1
+    weights = False
+    found = 0
+    while ready := queues.ready():
+        # Nearest to program order: what a reader expects first is then called the earlier one.
+        queue = min(ready, key=queues.head)
+        index = queues.issue(queue)
+        step = all_steps[index]
+        clock = clocks[queue]
+        for channel in pops(step.instruction, queue):
+            for other, count in sent[channel].popleft().items():
+                clock[other] = max(clock[other], count)
+        if step.instruction.op == "wait":
+            other = str(step.instruction.args["on"])
+            clock[other] = max(clock[other], preceding[index] - int(step.instruction.args["outstanding"]))
+        number = clock[queue]
+        checker.sequence[queue].append(index)
+        problems = [checker.access(step, block, clock, number, False) for block in step.reads]
+        problems += [checker.access(step, block, clock, number, True) for block in step.writes]
+        weights = weights or step.instruction.op == "ldw"
+        if step.instruction.op == "mm" and not weights:
+            problems.append(f"no weights: {program.where(index)} multiplies before any ldw")
+        clock[queue] = number + 1
+        for channel in pushes(step.instruction, queue):
+            sent[channel].append(dict(clock))
+        for problem in problems:
+            if problem:
+                yield problem
+                found += 1
+                if found >= limit:
+                    return
+    try:
+        queues.require_finished()
+    except CheckFailed as error:
+        yield str(error)

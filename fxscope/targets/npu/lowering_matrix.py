@@ -1,0 +1,297 @@
+"""Lowerings of products, convolutions and pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fxscope.targets.npu.access import View
+from fxscope.targets.npu.encoding import float_bits
+from fxscope.targets.npu.groups import Const, Matrix, Reg, Value, Windowed
+from fxscope.targets.npu.lowering import Island, lowering
+from fxscope.targets.npu.lowering_shape import reshape
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+
+def product(island: Island, left: View, right: View, shape: tuple[int, ...], dtype: str) -> Reg:
+    """[images, m, k] @ [images, k, n]; a result of ``shape``."""
+    images, m, k = left.shape
+    n = right.shape[2]
+    matrix = Matrix(m, n, k, images, 1, left, right, left.dtype)
+    group = island.builder.group(images * m, n, shape, None, matrix)
+    if left.dtype == "i8":
+        group.raw.add(0)
+    island.builder.depend(group, left.buffer.makers | right.buffer.makers)
+    return Reg(group, 0, shape, "full", dtype)
+
+
+def _matrices(island: Island, x: Value, shape: Sequence[int]) -> View:
+    """A value as [images, rows, columns]."""
+    view = island.builder.materialise(x).expand(shape)
+    rank = len(view.shape)
+    return View(view.buffer, (1,) * (3 - rank) + view.shape, (0,) * (3 - rank) + view.strides, view.offset)
+
+
+@lowering("aten.mm.default", "aten.bmm.default", "aten._int_mm.default")
+def mm(island: Island, node: Node, a: Value, b: Value) -> Value:
+    """A product, or one per batch element."""
+    shapes = [tuple(arg.meta["val"].shape) for arg in node.args]
+    return product(
+        island, _matrices(island, a, shapes[0]), _matrices(island, b, shapes[1]), island.shape(node), island.dtype(node)
+    )
+
+
+@lowering("aten.addmm.default", "aten.baddbmm.default")
+def addmm(island: Island, node: Node, bias: Value, a: Value, b: Value, beta: float = 1, alpha: float = 1) -> Value:
+    """Beta * bias + alpha * (a @ b)."""
+    shapes = [tuple(arg.meta["val"].shape) for arg in node.args[1:3]]
+    shape, dtype = island.shape(node), island.dtype(node)
+    out: Value = product(island, _matrices(island, a, shapes[0]), _matrices(island, b, shapes[1]), shape, dtype)
+    if alpha != 1:
+        out = island.binary("mul", out, Const(float(alpha)), shape, dtype)
+    if beta == 0:
+        return out
+    if beta != 1 and not isinstance(bias, Const):
+        bias = island.binary("mul", bias, Const(float(beta)), bias.shape, dtype)
+    return island.binary("add", out, bias, shape, dtype)
+
+
+@lowering("aten.mv.default", "aten.dot.default")
+def mv(island: Island, node: Node, a: Value, b: Value) -> Value:
+    """A product with a column."""
+    shapes = [tuple(arg.meta["val"].shape) for arg in node.args]
+    left = island.builder.materialise(a).expand(shapes[0])
+    right = island.builder.materialise(b).expand(shapes[1])
+    if len(left.shape) == 1:
+        left = View(left.buffer, (1, *left.shape), (0, *left.strides), left.offset)
+    right = View(right.buffer, (1, *right.shape, 1), (0, *right.strides, 1), right.offset)
+    left = View(left.buffer, (1, *left.shape), (0, *left.strides), left.offset)
+    out = product(island, left, right, (left.shape[1], 1), island.dtype(node))
+    return reshape(island, out, island.shape(node))
+
+
+def _pair(values: Any, rank: int, default: int) -> tuple[int, int]:
+    """A convolution attribute as (vertical, horizontal); one spatial dimension is horizontal."""
+    items = [int(v) for v in values] if isinstance(values, list | tuple) else [int(values)]
+    if not items:
+        items = [default]
+    if rank == 1:
+        return default, items[0]
+    return items[0], items[-1]
+
+
+def _image(island: Island, x: Value, rank: int) -> View:
+    """An NCHW (or NCL) value as [n, h, w, c]; channels become contiguous by a copy where they are not."""
+    view = island.builder.materialise(x)
+    if rank == 1:
+        view = View(
+            view.buffer, (*view.shape[:2], 1, view.shape[2]), (*view.strides[:2], 0, view.strides[2]), view.offset
+        )
+    view = view.permute((0, 2, 3, 1))
+    if view.shape[3] > 1 and view.strides[3] != 1 and view.buffer.kind != "input":
+        view = island.builder.copy(view)
+    return view
+
+
+def _packed(a: int, b: int) -> int:
+    return (a & 0xFFFF) | (b & 0xFFFF) << 16
+
+
+def _window(
+    image: View,
+    channels: int,
+    kernel: tuple[int, int],
+    step: tuple[int, int],
+    pad: tuple[int, int],
+    dilation: tuple[int, int],
+    out_width: int,
+    fill: float = 0.0,
+    up: tuple[int, int] = (1, 1),
+) -> dict[str, int]:
+    """Registers of ldx for one layer."""
+    _, height, width, _ = image.shape
+    _, hs, ws, cs = image.strides
+    return {
+        "x.height": height,
+        "x.width": width,
+        "x.hstride": hs if height > 1 else ws * width,
+        "x.wstride": ws,
+        "x.cstride": cs if image.shape[3] > 1 else 1,
+        "x.kernel": _packed(*kernel),
+        "x.step": _packed(*step),
+        "x.dilation": _packed(*dilation),
+        "x.pad": _packed(*pad),
+        "x.owidth": out_width,
+        "x.channels": channels,
+        "x.fill": float_bits(fill),
+        "x.up": _packed(*up),
+    }
+
+
+@lowering("aten.convolution.default")
+def convolution(
+    island: Island,
+    node: Node,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Value:
+    """An implicit product per image and group: ldx gathers windows of a channels-last image."""
+    shape, dtype = island.shape(node), island.dtype(node)
+    rank = len(shape) - 2
+    image = _image(island, x, rank)
+    weights = island.builder.materialise(weight)
+    if rank == 1:
+        weights = View(
+            weights.buffer,
+            (*weights.shape[:2], 1, weights.shape[2]),
+            (*weights.strides[:2], 0, weights.strides[2]),
+            weights.offset,
+        )
+    step, pad, spread = _pair(stride, rank, 1), _pair(padding, rank, 0), _pair(dilation, rank, 1)
+    kernel = (weights.shape[2], weights.shape[3])
+    up = (1, 1)
+    if transposed:
+        # A convolution of step 1 over the image with zeros between its pixels, with the kernel turned round.
+        up, step = step, (1, 1)
+        pad = (spread[0] * (kernel[0] - 1) - pad[0], spread[1] * (kernel[1] - 1) - pad[1])
+        weights = _turned(weights)
+        channels, outs = weights.shape[0] // groups, weights.shape[1]
+        weights = View(
+            weights.buffer,
+            (groups, kernel[0], kernel[1], channels, outs),
+            (
+                channels * weights.strides[0],
+                weights.strides[2],
+                weights.strides[3],
+                weights.strides[0],
+                weights.strides[1],
+            ),
+            weights.offset,
+        )
+    else:
+        outs, channels = weights.shape[0] // groups, weights.shape[1]
+        weights = View(
+            weights.buffer,
+            (groups, kernel[0], kernel[1], channels, outs),
+            (outs * weights.strides[0], weights.strides[2], weights.strides[3], weights.strides[1], weights.strides[0]),
+            weights.offset,
+        )
+    height, width = (1, shape[2]) if rank == 1 else (shape[2], shape[3])
+    pixels = height * width
+    window = _window(image, channels, kernel, step, pad, spread, width, up=up)
+    anchor: Matrix | Windowed
+    if channels == 1 and outs == 1 and groups > 1 and image.strides[3] == 1 and up == (1, 1):
+        anchor = _depthwise(island, image, weights, window, kernel, groups, pixels)
+    else:
+        k = kernel[0] * kernel[1] * channels
+        anchor = Matrix(pixels, outs, k, image.shape[0], groups, image, weights, image.dtype, window)
+    order = (0, *range(2, rank + 2), 1)
+    group = island.builder.group(image.shape[0] * pixels, shape[1], shape, order, anchor)
+    if image.dtype == "i8":
+        group.raw.add(0)
+    island.builder.depend(group, image.buffer.makers | anchor_weights(anchor))
+    out: Value = Reg(group, 0, shape, "full", dtype)
+    if bias is not None:
+        out = island.binary("add", out, reshape(island, bias, (shape[1], *(1 for _ in range(rank)))), shape, dtype)
+    return out
+
+
+def anchor_weights(anchor: Matrix | Windowed) -> set[int]:
+    """Groups that make the second operand."""
+    second = anchor.right if isinstance(anchor, Matrix) else anchor.weight
+    return set() if second is None else second.buffer.makers
+
+
+def _turned(weights: View) -> View:
+    """The kernel turned by 180 degrees: negative strides from its last element."""
+    offset = weights.offset + sum((weights.shape[d] - 1) * weights.strides[d] for d in (2, 3))
+    strides = (*weights.strides[:2], -weights.strides[2], -weights.strides[3])
+    return View(weights.buffer, weights.shape, strides, offset)
+
+
+def _depthwise(
+    island: Island,
+    image: View,
+    weights: View,
+    window: dict[str, int],
+    kernel: tuple[int, int],
+    groups: int,
+    pixels: int,
+) -> Windowed:
+    """One kernel per channel: gather (window, channels), multiply by the weights, add up over the window."""
+    window["x.channels"] = groups
+    # [groups, kh, kw, 1, 1] as [window, channels]
+    flat = View(
+        weights.buffer,
+        (kernel[0], kernel[1], groups),
+        (weights.strides[1], weights.strides[2], weights.strides[0]),
+        weights.offset,
+    )
+    found = flat.reshape((kernel[0] * kernel[1], groups))
+    if found is None or (groups > 1 and found.strides[1] != 1):
+        found = island.builder.copy(flat).reshape((kernel[0] * kernel[1], groups))
+        assert found is not None
+    return Windowed(image, window, kernel[0] * kernel[1], groups, pixels, "sum", found)
+
+
+@lowering("aten.max_pool2d_with_indices.default", "aten.max_pool2d.default", "aten.avg_pool2d.default")
+def pool(island: Island, node: Node, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, *rest: Any) -> Any:
+    """Windows gathered per channel and reduced; indices are not made."""
+    name = str(node.target)
+    several = "with_indices" in name
+    shape, dtype = (
+        (island.shape(node, 0), island.dtype(node, 0)) if several else (island.shape(node), island.dtype(node))
+    )
+    squeezed = len(shape) == 3
+    view = island.builder.materialise(x)
+    if squeezed:
+        view = View(view.buffer, (1, *view.shape), (0, *view.strides), view.offset)
+    size = _pair(kernel, 2, 1)
+    step = _pair(stride, 2, 1) if stride else size
+    dilation = _pair(rest[0], 2, 1) if "max" in name and rest else (1, 1)
+    image = _image(island, view, 2)
+    if image.shape[3] > 1 and image.strides[3] != 1:
+        image = island.builder.copy(image)
+    full = shape if not squeezed else (1, *shape)
+    fill = -math.inf if "max" in name else 0.0
+    window = _window(image, full[1], size, step, _pair(padding, 2, 0), dilation, full[3], fill)
+    anchor = Windowed(image, window, size[0] * size[1], full[1], full[2] * full[3], "max" if "max" in name else "mean")
+    group = island.builder.group(full[0] * full[2] * full[3], full[1], full, (0, 2, 3, 1), anchor)
+    island.builder.depend(group, image.buffer.makers)
+    out: Value = Reg(group, 0, full, "full", dtype)
+    if squeezed:
+        out = reshape(island, out, shape)
+    return (out, None) if several else out
+
+
+@lowering("aten._adaptive_avg_pool2d.default")
+def adaptive_pool(island: Island, node: Node, x: Value, size: Sequence[int]) -> Value:
+    """An average pool where the output divides the input (the table's own clause refuses the rest)."""
+    shape = tuple(int(s) for s in node.args[0].meta["val"].shape)
+    out = island.shape(node)
+    kernel = (shape[-2] // out[-2], shape[-1] // out[-1])
+    group_node: Any = pool_average(island, node, x, kernel)
+    return group_node
+
+
+def pool_average(island: Island, node: Node, x: Value, kernel: tuple[int, int]) -> Value:
+    """An average over disjoint windows."""
+    shape = island.shape(node)
+    image = _image(island, x, 2)
+    if image.shape[3] > 1 and image.strides[3] != 1:
+        image = island.builder.copy(image)
+    window = _window(image, shape[1], kernel, kernel, (0, 0), (1, 1), shape[3])
+    anchor = Windowed(image, window, kernel[0] * kernel[1], shape[1], shape[2] * shape[3], "mean")
+    group = island.builder.group(shape[0] * shape[2] * shape[3], shape[1], shape, (0, 2, 3, 1), anchor)
+    island.builder.depend(group, image.buffer.makers)
+    return Reg(group, 0, shape, "full", island.dtype(node))
