@@ -129,7 +129,8 @@ def _issue(kind: IssueKind, value: dict[str, Any], line: SourceLine | None) -> E
     if frame.get("loc") and line is not None and not line.code:
         line = msgspec.structs.replace(line, code=str(frame["loc"]))
     variables = frame.get("locals")
-    sources = {**(frame.get("symbols") or {}), **(value.get("symbol_to_sources") or {})}
+    named = [item for item in (frame.get("symbols"), value.get("symbol_to_sources")) if isinstance(item, dict)]
+    sources = {key: text for item in named for key, text in item.items()}
     return ExportIssue(
         kind=kind,
         expression=str(value.get("expr") or ""),
@@ -144,8 +145,8 @@ def _issue(kind: IssueKind, value: dict[str, Any], line: SourceLine | None) -> E
 
 def _user_line(recording: Recording, number: int, value: dict[str, Any]) -> SourceLine | None:
     """The line that asked: the end of the user's stack or, in events without one, where the whole stack meets ``frame_locals``."""
-    if value.get("user_stack"):
-        return recording.stack(number, value["user_stack"])[-1]
+    if asked := recording.stack(number, value.get("user_stack")):
+        return asked[-1]
     stack = recording.stack(number, value.get("stack"))
     frame = value.get("frame_locals")
     code = frame.get("loc") if isinstance(frame, dict) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxscope.recording.caches import HEAD, read_cache_event
-from fxscope.recording.process import with_use
+from fxscope.recording.process import triple_of
 from fxscope.recording.records import Artifact, CacheEvent, GraphText
 from fxscope.recording.rows import name_recompile
 from fxscope.recording.state import State, set_user_line
@@ -30,7 +30,7 @@ def take_start(state: State, process: Process, number: int, event: Event, index:
     if stack and not record.function:
         record.function, record.file, record.line = stack[-1].function, stack[-1].file, stack[-1].line
     set_user_line(record)
-    process.frames[event.envelope.get("compiled_autograd_id"), event.envelope.get("frame_id")] = record
+    process.frames[triple_of(event.envelope)[:2]] = record
     name_recompile(state, attempt)
 
 
@@ -93,13 +93,8 @@ def add_artifact(
     state: State, process: Process, number: int, event: Event, index: LogIndex, name: str, encoding: str
 ) -> None:
     """Add one named payload, with the compile that it belongs to."""
-    key = None
-    slot = state.slot(process, event)
-    if slot is not None:
-        which = event.envelope.get("attempt") or 0
-        key = process.prefix + with_use(slot.base + (f"_{which}" if which else ""), slot.use)
-    elif event.envelope.get("compiled_autograd_id") is not None:
-        key = f"{process.prefix}!{event.envelope['compiled_autograd_id']}"
+    state.slot(process, event)  # an artifact may be the first event of its compile
+    key = process.key_at(event.envelope, event.number)
     state.artifacts.append(
         Artifact(name=name, encoding=encoding, compile_key=key, size=index.size(event.number), event=number)
     )

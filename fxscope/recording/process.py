@@ -114,7 +114,7 @@ class Process:
 
     def key_at(self, envelope: Mapping[str, Any], number: int) -> str | None:
         """Key of the compile that an event belongs to, by its envelope and its number in the log; None outside one."""
-        triple = (envelope.get("compiled_autograd_id"), envelope.get("frame_id"), envelope.get("frame_compile_id"))
+        triple = triple_of(envelope)
         base = base_id(*triple)
         if not base:
             return None
@@ -122,8 +122,8 @@ class Process:
         for slot in self.by_base.get(base, ()):
             if slot.first <= number:
                 use = slot.use
-        attempt = envelope.get("attempt")
-        return self.prefix + with_use(base + (f"_{attempt}" if attempt and triple[1] is not None else ""), use)
+        attempt = attempt_of(envelope) if triple[1] is not None else None
+        return self.prefix + with_use(base + (f"_{attempt}" if attempt else ""), use)
 
     def string(self, number: Any) -> str:
         """An interned string; a forked child looks in its own table first, then in its parent's."""
@@ -177,6 +177,26 @@ def base_id(autograd: int | None, frame: int | None, compile_: int | None) -> st
     if frame is not None:
         parts.append(f"{frame}/{0 if compile_ is None else compile_}")
     return "/".join(parts)
+
+
+Triple = tuple["int | None", "int | None", "int | None"]
+
+
+def triple_of(envelope: Mapping[str, Any]) -> Triple:
+    """Compiled autograd id, frame id and frame compile id of an event; the last is 0 where a frame has none."""
+    autograd = _small(envelope.get("compiled_autograd_id"))
+    frame = _small(envelope.get("frame_id"))
+    return autograd, frame, None if frame is None else _small(envelope.get("frame_compile_id")) or 0
+
+
+def attempt_of(envelope: Mapping[str, Any]) -> int | None:
+    """Attempt of an event; None where it was logged outside one."""
+    return _small(envelope.get("attempt"))
+
+
+def _small(value: Any) -> int | None:
+    """An id: a number that can be one; None for anything else, for a damaged log may hold anything."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31 else None
 
 
 def with_use(name: str, use: int) -> str:

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from fxscope.recording import metrics as numbers
-from fxscope.recording.process import Attempt, Process, Slot, base_id, with_use
+from fxscope.recording.process import Attempt, Process, Slot, attempt_of, base_id, triple_of, with_use
 from fxscope.recording.records import Compile
 from fxscope.recording.userline import deepest_user_line, is_generated, is_torch_file, is_user_file
 from fxscope.trace.clock import Clock
@@ -78,27 +78,21 @@ class State:
             event: The event.
             begin: The event begins a compile: where the id's last use is over, it begins anew.
         """
-        envelope = event.envelope
-        triple = tuple(
-            value if isinstance(value, int) else None
-            for value in (envelope.get(key) for key in ("compiled_autograd_id", "frame_id", "frame_compile_id"))
-        )
-        number = envelope.get("attempt")
-        attempt = number if isinstance(number, int) else 0
+        triple = triple_of(event.envelope)
+        attempt = attempt_of(event.envelope) or 0
         if triple[1] is None:
             return None
-        slot = process.slots.get(triple)  # type: ignore[arg-type]
+        slot = process.slots.get(triple)
         if slot is None or (begin and (slot.ended or (slot.started and attempt <= max(slot.attempts, default=-1)))):
             slot = Slot(base_id(*triple), slot.use + 1 if slot else 1, event.number)
-            process.slots[triple] = slot  # type: ignore[index]
+            process.slots[triple] = slot
             process.by_base.setdefault(slot.base, []).append(slot)
             self.slot_of[process.prefix + with_use(slot.base, slot.use)] = slot
         return slot
 
     def attempt(self, process: Process, event: Event, *, begin: bool = False) -> Attempt | None:
         """The attempt that an event belongs to, made where this is its first event; None outside a compile."""
-        number = event.envelope.get("attempt")
-        number = number if isinstance(number, int) else None
+        number = attempt_of(event.envelope)
         slot = self.slot(process, event, begin=begin)
         if slot is None:
             return None
@@ -112,8 +106,8 @@ class State:
     def _new_process(self, log: int, event: Event) -> Process:
         index = self.logs[log]
         rank = rank_of(index.source.path)
-        if rank is None and isinstance(event.envelope.get("rank"), int):
-            rank = event.envelope["rank"]
+        if rank is None:
+            rank = integer(event.envelope.get("rank"), None)
         if rank is None and (named := _RANK.search(index.source.data, 0, _RANK_WITHIN)):
             rank = int(named[1])
         process = Process(log, event.process, rank, Clock(_file_age(index.source.path)))
@@ -172,7 +166,7 @@ class State:
 
 def inherit(process: Process, event: Event, record: Compile) -> None:
     """A refused compile has no name and no stack of its own: those of the frame's earlier compiles hold."""
-    known = process.frames.get((event.envelope.get("compiled_autograd_id"), event.envelope.get("frame_id")))
+    known = process.frames.get(triple_of(event.envelope)[:2])
     if known is not None and known is not record and not record.function:
         copy_frame(record, known)
     elif not record.user_file:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +90,42 @@ def test_mutations(tmp_path: Path) -> None:
         # One change can break two events (where it joins them); a doubled piece can add a few.
         assert recording.totals.events >= whole[name] - 2 * touched
         exercise(recording)
+        recording.close()
+
+
+JUNK = [None, True, -1, 0, 1e308, "", "x", "0/0", [], [1], ["a", 2], {}, {"a": 1}, {"name": 3}, [[]], 10**30, "\ud800"]
+
+
+def mutated(value: Any, random_: random.Random) -> Any:
+    """A JSON value in which something, at some depth, is something else or gone."""
+    if isinstance(value, dict) and value and random_.random() < 0.8:
+        key = random_.choice(list(value))
+        rest = {name: item for name, item in value.items() if name != key}
+        return rest if random_.random() < 0.1 else {**value, key: mutated(value[key], random_)}
+    if isinstance(value, list) and value and random_.random() < 0.8:
+        place = random_.randrange(len(value))
+        return [*value[:place], mutated(value[place], random_), *value[place + 1 :]]
+    return random_.choice(JUNK)
+
+
+def test_values_of_any_type(tmp_path: Path) -> None:
+    """Envelopes that are JSON, but not what torch writes: a list for a name, a text for a number, nothing at all."""
+    for turn in range(120):
+        random_ = random.Random(turn)
+        lines = raw(NAMES[turn % len(NAMES)]).split(b"\n")
+        envelopes = [at for at, line in enumerate(lines) if HEADER.match(line)]
+        for at in random_.sample(envelopes, 15):
+            head, _, envelope = lines[at].partition(b"] ")
+            value = mutated(mutated(json.loads(envelope), random_), random_)
+            if isinstance(value, dict):
+                lines[at] = head + b"] " + json.dumps(value).encode("utf-8", "surrogatepass")
+        path = tmp_path / "values.log"
+        path.write_bytes(b"\n".join(lines))
+        recording = fxscope.open(path)
+        exercise(recording)
+        keys = [row.key for row in recording.compiles]
+        assert len(keys) == len(set(keys))
+        assert recording.totals.graph_breaks == sum(row.count for row in recording.graph_breaks)
         recording.close()
 
 
