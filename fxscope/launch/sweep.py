@@ -183,7 +183,7 @@ def _crossing(points: list[Point], first: str, others: list[str]) -> str:
     return "; ".join(found)
 
 
-def plot(found: Sweep, width: int = 64, height: int = 14) -> str:
+def plot(found: Sweep, width: int = 58, height: int = 14) -> str:
     """Time against bytes, both logarithmic, as text; one letter per executor."""
     names = list(found.fixed_ms)
     cells = [

@@ -136,6 +136,29 @@ class OpTable:
             )
         return cls(document.get("name", Path(where).stem), tuple(rows))
 
+    def problems(self) -> list[str]:
+        """Ops that this PyTorch does not have, and arguments that no op of their row has; for a target's tests."""
+        import torch
+
+        found = []
+        for row in self.rows:
+            names: set[str] = set()
+            for text in row.ops:
+                item: Any = torch.ops
+                for part in text.split("."):
+                    item = getattr(item, part, None)
+                if item is None:
+                    found.append(f"{self.name}: no op {text}")
+                    continue
+                overloads = [item] if hasattr(item, "_schema") else [getattr(item, name) for name in item.overloads()]
+                names |= {argument.name for overload in overloads for argument in overload._schema.arguments}
+            found += [
+                f"{self.name}: {', '.join(row.ops)} has no argument {name}"
+                for name in (*row.inputs, *row.attributes)
+                if name not in names
+            ]
+        return found
+
     def rows_for(self, target: Any) -> list[OpRow]:
         """Rows that name an overload, itself or by its packet."""
         full = str(target)
@@ -190,8 +213,7 @@ def _row_clauses(row: OpRow, node: Node) -> Iterator[Clause]:
             where = f"output {index}" if isinstance(value, tuple | list) else "the output"
             yield from row.tensors.clauses(where, output, is_input=False)
     for name, limit in row.attributes.items():
-        if name not in arguments:
-            yield Clause("attribute", f"{node.target} has no argument {name}")
+        if name not in arguments:  # another op of the row has it; `problems` finds names that none has
             continue
         text = limit_text(limit, arguments[name], _rank(node))
         if text:

@@ -1,0 +1,250 @@
+"""Side by side: right first, then timed; kinds are not mixed; a wrong or missing executor is said."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.fx import symbolic_trace
+
+from fxscope.launch import compare as module
+from fxscope.launch.ceilings import ceilings
+from fxscope.launch.compare import compare, run_poisoned, without_dropout
+from fxscope.launch.executors import prepare
+from fxscope.launch.island import cut_island
+from fxscope.launch.sweep import plot, regimes, scale_first_axis, sweep
+from fxscope.launch.timing import measure, quantile
+from fxscope.passes.cost import Machine
+from fxscope.targets.reference import Eager, ReferenceExecutable
+from fxscope.targets.target import Clause, Cost
+
+MACHINE = Machine(bandwidth=1e10, flops=1e11, launch=1e-6, origin="by hand")
+
+
+class Executable(ReferenceExecutable):
+    def __init__(self, call, kind="measured", seconds=None):
+        super().__init__(call, 1, [])
+        self.kind = kind
+        self.seconds = seconds
+
+    def modelled_seconds(self):
+        return self.seconds
+
+
+class Part:
+    """Runs everything but tanh, through a change of its results."""
+
+    name = "part"
+
+    def __init__(self, change=lambda results: results, kind="measured", seconds=None, missing=None):
+        self.change, self.kind, self.seconds, self.missing = change, kind, seconds, missing
+
+    def unavailable(self):
+        return self.missing
+
+    def supports(self, node):
+        return (Clause("op", "no tanh"),) if "tanh" in str(node.target) else ()
+
+    def compile(self, island, example_inputs):
+        return Executable(lambda *inputs: self.change(island(*inputs)), self.kind, self.seconds)
+
+    def cost(self, island):
+        return Cost(seconds=1e-6, bytes=0, flops=0)
+
+
+def graph():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4), nn.Dropout(0.5))
+    return symbolic_trace(network), [torch.randn(4, 8)]
+
+
+def run(*executors, **options):
+    gm, inputs = graph()
+    return compare(gm, inputs, executors, seconds=0.01, rounds=5, machine=MACHINE, **options)
+
+
+def test_rows_of_measured_executors():
+    gm, inputs = graph()
+    gm.eval()
+    found = compare(gm, inputs, ["eager", Part()], seconds=0.01, rounds=5, machine=MACHINE)
+    eager, part = found.rows
+    assert (eager.status, part.status) == ("ok", "ok")
+    assert eager.speedup == pytest.approx(1)
+    assert part.speedup > 0
+    assert eager.p10_ms <= eager.median_ms <= eager.p90_ms
+    assert eager.runs == 5
+    assert found.reference == "eager in float64"
+    assert part.note == "2 islands, 75% of the nodes, 1 ops run eagerly beside" or "islands" in part.note
+    assert found.partitions["part"].coverage > 0.5
+    assert eager.bytes == part.bytes == found.traffic.fused_bytes
+    assert eager.gbps == pytest.approx(eager.bytes / eager.median_ms / 1e6)
+    assert eager.peak_share == pytest.approx(eager.gbps / 10)
+    assert "threads" in eager.how
+
+
+def test_a_wrong_executor_is_not_timed():
+    def spoil(results):
+        return tuple(item * 1.01 for item in results)
+
+    gm, inputs = graph()
+    gm.eval()
+    row = compare(gm, inputs, ["eager", Part(spoil)], seconds=0.01, rounds=3, machine=MACHINE).rows[1]
+    assert (row.status, row.median_ms, row.speedup) == ("wrong", None, None)
+    assert row.max_rel_err > 1e-3
+    assert "allowed" in row.note
+
+
+def test_an_output_left_unwritten_is_found_by_poison():
+    memory = torch.zeros(4)
+
+    def lazy(x):
+        if not torch.isnan(memory).any():
+            memory.copy_(x * 2)  # only the first call writes
+        return memory
+
+    x = torch.ones(4)
+    assert torch.isnan(run_poisoned(lazy, [x])[0]).all()
+    assert torch.equal(run_poisoned(lambda x: x * 2, [x])[0], x * 2)
+    assert run_poisoned(lambda x: x, [x])[0] is not x
+    assert torch.equal(x, torch.ones(4))  # the caller's input is no output of ours
+
+
+def test_kinds_are_not_compared():
+    gm, inputs = graph()
+    gm.eval()
+    found = compare(gm, inputs, ["eager", Part(kind="modelled", seconds=2e-3)], seconds=0.01, rounds=3, machine=MACHINE)
+    row = found.rows[1]
+    assert (row.kind, row.speedup, row.how, row.runs) == ("modelled", None, "cost model", 0)
+    assert row.median_ms == row.p10_ms
+    assert row.median_ms > 4  # two islands of 2 ms, and the rest modelled
+    found = compare(gm, inputs, ["eager", Part(kind="interpreted")], seconds=0.01, rounds=3, machine=MACHINE)
+    row = found.rows[1]
+    assert (row.kind, row.speedup, row.gbps) == ("interpreted", None, None)
+    assert row.median_ms > 0
+
+
+def test_missing_and_failing_executors_are_rows():
+    class Raises(Part):
+        def compile(self, island, example_inputs):
+            raise RuntimeError("no luck\nat all")
+
+    gm, inputs = graph()
+    gm.eval()
+    found = compare(
+        gm, inputs, ["eager", Part(missing="needs an NPU: buy one"), Raises()], seconds=0.01, rounds=3, machine=MACHINE
+    )
+    assert [row.status for row in found.rows] == ["ok", "missing", "failed"]
+    assert found.rows[1].note == "part: needs an NPU: buy one"
+    assert found.rows[2].note == "RuntimeError: no luck"
+
+
+def test_dropout_is_switched_off_and_said():
+    gm = symbolic_trace(lambda x: torch.nn.functional.dropout(x, 0.9, True) + 1)
+    notes = without_dropout(gm)
+    assert len(notes) == 1
+    x = torch.randn(100)
+    assert torch.equal(gm(x), x + 1)
+    gm = symbolic_trace(lambda q: torch.nn.functional.scaled_dot_product_attention(q, q, q, None, 0.5))
+    q = torch.randn(1, 1, 4, 8)
+    without_dropout(gm)
+    torch.testing.assert_close(gm(q), torch.nn.functional.scaled_dot_product_attention(q, q, q))
+
+
+def test_cancelling_keeps_what_was_measured():
+    gm, inputs = graph()
+    gm.eval()
+    asked = []
+
+    def cancelled():
+        asked.append(1)
+        return len(asked) > 4
+
+    found = compare(gm, inputs, ["eager", Part()], seconds=5, rounds=50, machine=MACHINE, cancelled=cancelled)
+    assert any("cancelled" in note for note in found.notes)
+    assert [row.executor for row in found.rows] == ["eager", "part"]
+    assert sum(row.runs for row in found.rows) <= 4
+
+
+def test_half_precision_reference(monkeypatch):
+    network = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).bfloat16().eval()
+    found = compare(
+        symbolic_trace(network),
+        [torch.randn(4, 64).bfloat16()],
+        ["eager", Part()],
+        seconds=0.01,
+        rounds=3,
+        machine=MACHINE,
+    )
+    assert [row.status for row in found.rows] == ["ok", "ok"]
+    assert found.rows[0].max_rel_err > 1e-4  # against fp64, so eager has an error too
+
+
+def test_ratios_are_paired_and_quantiles_interpolate():
+    calls = {"a": lambda x: x.sin(), "b": lambda x: x.sin().sin().sin().sin().sin().sin()}
+    seen = []
+    found = measure(
+        calls, [torch.randn(200_000)], seconds=0.01, rounds=7, progress=lambda at, of: seen.append((at, of))
+    )
+    assert found["a"].ratio == pytest.approx(1)
+    assert found["b"].ratio < 1
+    assert seen[-1][1] == 7
+    assert quantile([3, 1, 2], 0.5) == 2
+    assert quantile([0, 10], 0.1) == pytest.approx(1)
+
+
+def test_ceilings_are_measured_once():
+    first = ceilings("cpu", 1 << 20)
+    assert first is ceilings("cpu", 1 << 20)
+    assert first.bandwidth > 1e8
+    assert first.flops > 1e8
+    assert 0 < first.launch < 1e-2
+    assert "measured on cpu" in first.origin
+
+
+def test_regimes_and_their_sentence():
+    fixed, rate, cross = regimes([(10**k, 0.01 + 10**k / 1e7) for k in range(3, 9)])
+    assert fixed == pytest.approx(0.01, rel=0.05)
+    assert rate == pytest.approx(10, rel=0.01)
+    assert cross == pytest.approx(1e5, rel=0.1)
+    assert regimes([(10, 1.0), (1000, 1.2)])[2] is None
+
+    def make(size):
+        return symbolic_trace(lambda x: torch.relu(x + 1)), [torch.randn(size)]
+
+    found = sweep(make, [1000, 10, 3_000_000], ["eager", Eager()], MACHINE, seconds=0.01)
+    assert [point.size for point in found.points] == [10, 1000, 3_000_000]
+    assert found.points[0].bytes == 80
+    assert "whatever the size" in found.sentence
+    picture = plot(found)
+    assert "traffic" in picture
+    assert max(map(len, picture.splitlines())) <= 80
+
+
+def test_a_sweep_grows_the_first_axis_and_notes_what_does_not_fit():
+    gm, inputs = graph()
+    gm.eval()
+    found = sweep(scale_first_axis(gm, inputs, [0]), [1, 6], ["eager"], MACHINE, seconds=0.01)
+    assert [point.size for point in found.points] == [1, 6]
+    stuck = symbolic_trace(lambda x: x.view(4, 8).relu())
+    found = sweep(scale_first_axis(stuck, inputs, [0]), [4, 5], ["eager"], MACHINE, seconds=0.01)
+    assert [point.size for point in found.points] == [4]
+    assert found.notes[0].startswith("size 5:")
+
+
+def test_one_island_with_its_inputs():
+    gm, inputs = graph()
+    gm.eval()
+    island, given = cut_island(gm, inputs, Part(), 1)
+    with torch.no_grad():
+        torch.testing.assert_close(island(*given)[0], gm(*inputs))
+    with pytest.raises(module.FxscopeError, match="no island 7 here; there are 0"):
+        cut_island(gm, inputs, Part(), 7)
+
+
+def test_a_target_goes_through_the_partition():
+    gm, inputs = graph()
+    gm.eval()
+    executor = prepare(Part(), gm, inputs, machine=MACHINE)
+    torch.testing.assert_close(executor.call(*inputs), gm(*inputs))
+    assert executor.partition.islands
+    assert executor.launches >= 3

@@ -1,0 +1,162 @@
+"""What PyTorch's own folding does, on the modules where it is known to be silently wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.fx import symbolic_trace
+
+from fxscope.passes.application import Context
+from fxscope.passes.aten import to_aten
+from fxscope.passes.conv_bn import fold_conv_bn
+from fxscope.passes.module import clone
+from fxscope.passes.upstream import would_do
+
+# A later torch may be right; then these tests have nothing to point at.
+KNOWN = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="measured on torch 2.13")
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.bn = nn.BatchNorm2d(8)
+
+    def forward(self, x, y):
+        return self.bn(self.conv(x)), self.conv(y)
+
+
+class TwoNorms(Twice):
+    def __init__(self):
+        super().__init__()
+        self.other = nn.BatchNorm2d(8)
+
+    def forward(self, x, y):
+        return self.bn(self.conv(x)), self.other(self.conv(y))
+
+
+def fill(module):
+    for child in module.modules():
+        if isinstance(child, nn.modules.batchnorm._BatchNorm):
+            with torch.no_grad():
+                child.running_mean.uniform_(0.3, 0.7)
+                child.running_var.uniform_(1, 3)
+                if child.weight is not None:
+                    child.weight.uniform_(0.5, 1.5)
+                    child.bias.uniform_(-0.5, 0.5)
+    return module.eval()
+
+
+def pair(seed=0):
+    torch.manual_seed(seed)
+    return [torch.randn(2, 3, 8, 8), torch.randn(2, 3, 8, 8)]
+
+
+@KNOWN
+def test_fuse_is_wrong_on_a_convolution_called_twice_and_we_name_it():
+    """PyTorch issue 197539."""
+    torch.manual_seed(0)
+    gm = symbolic_trace(fill(Twice()))
+    with torch.no_grad():
+        for name, number in (("running_mean", 0.5), ("running_var", 2.0), ("weight", 1.3), ("bias", -0.2)):
+            getattr(gm.bn, name).fill_(number)
+    found = would_do(gm, pair(), ["fx.optimization.fuse"])[0]
+    assert found.status == "wrong"
+    assert found.max_abs > 0.5
+    assert set(found.nodes) == {"conv", "conv_1"}
+    inputs = pair()
+    ours = fold_conv_bn(clone(gm), Context())
+    for got, want in zip(ours(*inputs), gm(*inputs), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+@KNOWN
+@pytest.mark.parametrize(
+    ("build", "inputs", "status"),
+    [
+        (TwoNorms, pair(), "wrong"),
+        (lambda: nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4)), [torch.randn(2, 4, 5)], "wrong"),
+        (lambda: nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(4)), [torch.randn(2, 4, 5)], "raised"),
+        (lambda: nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4, affine=False)), [torch.randn(6, 5)], "raised"),
+        (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), [torch.randn(2, 3, 8, 8)], "right"),
+        (
+            lambda: nn.Sequential(nn.ConvTranspose2d(4, 4, 3), nn.BatchNorm2d(4)),
+            [torch.randn(2, 4, 8, 8)],
+            "not-applied",
+        ),
+    ],
+)
+def test_fuse_row_by_row(build, inputs, status):
+    torch.manual_seed(0)
+    found = would_do(symbolic_trace(fill(build())), inputs, ["fx.optimization.fuse"])[0]
+    assert found.status == status, found.text
+
+
+@KNOWN
+def test_fuse_raises_for_the_whole_model_in_training():
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    found = would_do(symbolic_trace(module), [torch.randn(2, 3, 8, 8)], ["fx.optimization.fuse"])[0]
+    assert (found.status, found.text.split(":")[0]) == ("raised", "AssertionError")
+
+
+class Keywords(nn.Module):
+    """PyTorch issue 196165."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3))
+        self.bias = nn.Parameter(torch.randn(4))
+        self.bn = nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        y = F.conv2d(x, self.weight, bias=self.bias, stride=2, padding=1)
+        return F.batch_norm(y, self.bn.running_mean, self.bn.running_var, self.bn.weight, self.bn.bias)
+
+
+class Transposed(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.ConvTranspose2d(4, 4, 3), nn.BatchNorm2d(4))
+
+
+class Factors(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3)
+
+    def forward(self, x):
+        return self.two(torch.relu(self.one(x) * 2.0)) * 3.0
+
+
+class Alpha(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3)
+        self.t = nn.Parameter(torch.randn(4, 1, 1))
+
+    def forward(self, x):
+        return torch.add(self.conv(x), self.t, alpha=2)
+
+
+@KNOWN
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("build", "shape", "tool", "named"),
+    [
+        pytest.param(Transposed, (2, 4, 8, 8), "inductor freezing", "convolution", marks=pytest.mark.bench),
+        pytest.param(Factors, (2, 4, 8, 8), "inductor freezing", "convolution", marks=pytest.mark.bench),
+        (Alpha, (2, 4, 8, 8), "inductor freezing", "convolution"),
+        (Keywords, (2, 3, 16, 16), "efficient_conv_bn_eval", "conv2d"),
+    ],
+)
+def test_inductors_folding_is_wrong_and_we_name_it(build, shape, tool, named):
+    torch.manual_seed(0)
+    module = fill(build())
+    x = torch.randn(shape)
+    gm = symbolic_trace(module)
+    if named == "convolution":
+        gm = to_aten(gm, [x])
+    found = would_do(gm, [x], [tool])[0]
+    assert found.status == "wrong", found.text
+    assert any(name.startswith(named) for name in found.nodes)
