@@ -197,9 +197,10 @@ class _Page:
                 self.line(f"from {short_path(group[0].user_file)}:{group[0].user_line}", "dim", 7)
             for row in group[:left]:
                 self._recompile(row)
-            left -= len(group[:left])
-            for fix in dict.fromkeys(row.fix for row in group if row.fix):
+            fixes = list(dict.fromkeys(row.fix for row in group[:left] if row.fix))
+            for fix in fixes[: max(2, self._most // 10)]:  # one cause has one fix, though its words may name a value
                 self.line(f"→ {fix}", "green", 7)
+            left -= len(group[:left])
         self._more(self._most, len(rows), "recompiles")
 
     def _recompile(self, row: Recompile) -> None:

@@ -1,0 +1,77 @@
+"""Which logs a path names: folders, renamed files, archives and remote stores."""
+
+from __future__ import annotations
+
+import lzma
+import os
+from pathlib import Path
+
+import pytest
+
+import fxscope
+from fxscope.errors import UnreadableError
+from fxscope.trace.folder import find_logs, list_new, rank_of
+
+TRACES = Path(__file__).resolve().parents[2] / "data" / "traces"
+LOG = lzma.decompress((TRACES / "no_graph.log.xz").read_bytes())
+
+
+def test_ranks_of_names() -> None:
+    assert rank_of("/x/rank_9/dedicated_log_torch_trace_rank_3_ab.log") == 3
+    assert rank_of("dedicated_log_torch_trace_ab.log.gz") is None
+    assert rank_of("C:\\logs\\rank12.log") == 12
+
+
+def test_folder_order_and_what_counts(tmp_path: Path) -> None:
+    for name in ("dedicated_log_torch_trace_rank_10_b.log", "dedicated_log_torch_trace_rank_2_a.log"):
+        (tmp_path / name).write_bytes(LOG)
+    (tmp_path / "renamed.txt").write_bytes(b"a line of the program\n" + LOG)
+    (tmp_path / "notes.txt").write_text("nothing\n")
+    (tmp_path / "output.log").write_text("epoch 1\n")
+    (tmp_path / "dedicated_log_torch_trace_c.log.xz").write_bytes(lzma.compress(LOG))
+    names = [os.path.basename(path) for path in find_logs(tmp_path)]
+    assert names == [
+        "dedicated_log_torch_trace_c.log.xz",
+        "renamed.txt",
+        "dedicated_log_torch_trace_rank_2_a.log",
+        "dedicated_log_torch_trace_rank_10_b.log",
+    ]
+    assert list_new(tmp_path, {str(tmp_path / name) for name in names[1:]}) == [str(tmp_path / names[0])]
+    assert list_new(tmp_path / "gone", set()) == []
+
+
+def test_folders_of_folders(tmp_path: Path) -> None:
+    for host in ("b", "a"):
+        (tmp_path / host).mkdir()
+        (tmp_path / host / f"dedicated_log_torch_trace_rank_{'ab'.index(host)}_x.log").write_bytes(LOG)
+    recording = fxscope.open(tmp_path)
+    assert recording.session.ranks == [0, 1]
+
+
+def test_remote_logs(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    system = fsspec.filesystem("memory")
+    system.pipe("/bucket/run/dedicated_log_torch_trace_rank_0_a.log", LOG)
+    system.pipe("/bucket/run/dedicated_log_torch_trace_rank_1_a.log.xz", lzma.compress(LOG))
+    system.pipe("/bucket/run/other.txt", b"x")
+    folder = fxscope.open("memory://bucket/run")
+    assert folder.session.ranks == [0, 1]
+    assert folder.totals.compiles == 2
+    one = fxscope.open("memory://bucket/run/dedicated_log_torch_trace_rank_1_a.log.xz")
+    assert one.totals.compiles == 1
+    assert not one.refresh()
+    with pytest.raises(UnreadableError, match="no such file or folder"):
+        fxscope.open("memory://bucket/absent")
+    with pytest.raises(UnreadableError, match="nonsense://"):
+        fxscope.open("nonsense://bucket/run")
+
+
+def test_rank_that_only_later_events_name(tmp_path: Path) -> None:
+    """A process that compiles before it joins its group: the log's name has no rank, and its first events neither."""
+    early = LOG.replace(b'"frame_id": 0', b'"frame_id": 5')
+    late = LOG.replace(b'}, "frame_id"', b'}, "rank": 3, "frame_id"')
+    path = tmp_path / "dedicated_log_torch_trace_x.log"
+    path.write_bytes(early + late)
+    recording = fxscope.open(path)
+    assert recording.session.ranks == [3]
+    assert {row.key for row in recording.compiles} == {"r3:5/0", "r3:0/0"}
