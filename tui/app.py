@@ -71,6 +71,10 @@ class FxscopeApp(App[None]):
         self.zoomed = False
         self.started = time.monotonic()
         self.asked_quit = False
+        self.tree_view = TreeView()
+        self._top, self._tabs_bar, self._keys_bar = Bar(id="top"), Bar(id="tabs"), Bar(id="keys")
+        self._left, self._holder = Vertical(id="left"), Vertical(id="views")
+        self._filter_bar = FilterBar()
         self._tree_wanted: bool | None = None  # None: by width
         self._reading = False
         self._restart_problem = ""
@@ -79,15 +83,15 @@ class FxscopeApp(App[None]):
 
     def compose(self) -> ComposeResult:
         """Top line, tree and views, filter, keys."""
-        yield Bar(id="top")
+        yield self._top
         with Horizontal(id="middle"):
-            with Vertical(id="left"):
-                yield TreeView()
+            with self._left:
+                yield self.tree_view
             with Vertical(id="right"):
-                yield Bar(id="tabs")
-                yield Vertical(id="views")
-        yield FilterBar()
-        yield Bar(id="keys")
+                yield self._tabs_bar
+                yield self._holder
+        yield self._filter_bar
+        yield self._keys_bar
 
     async def on_mount(self) -> None:
         """Start reading, and the program."""
@@ -104,11 +108,6 @@ class FxscopeApp(App[None]):
         if self.program is not None:
             self._start_program(self.program)
         self._poll(force=True)
-
-    @property
-    def tree_view(self) -> TreeView:
-        """The tree."""
-        return self.query_one(TreeView)
 
     @property
     def view(self) -> View:
@@ -131,7 +130,7 @@ class FxscopeApp(App[None]):
             return
         view = OutputView()
         view.display = False
-        self.query_one("#views").mount(view)
+        self._holder.mount(view)
 
     def _from_thread(self, call: Any, value: Any) -> None:
         if self._running and not self._exit:
@@ -191,7 +190,7 @@ class FxscopeApp(App[None]):
 
     def _take(self, snapshot: Snapshot | None) -> None:
         self._reading = False
-        if snapshot is None:
+        if snapshot is None or self._exit or self._closing:
             return
         self.latest = self._with_ending(snapshot)
         if not self.paused:
@@ -263,7 +262,7 @@ class FxscopeApp(App[None]):
 
     async def _show_view(self, name: str) -> None:
         """Mount a view when it is first asked for; hide the others."""
-        holder = self.query_one("#views")
+        holder = self._holder
         try:
             view = holder.query_one(f"#view-{name}", View)
         except NoMatches:
@@ -286,7 +285,7 @@ class FxscopeApp(App[None]):
 
     def _draw_bars(self) -> None:
         self._draw_top()
-        self.query_one("#tabs", Bar).show(self._tabs())
+        self._tabs_bar.show(self._tabs())
         keys = footer(self.active, self.remapped, tree=self.focused is self.tree_view)
         items = [
             Item(
@@ -296,11 +295,11 @@ class FxscopeApp(App[None]):
             )
             for key in keys
         ]
-        self.query_one("#keys", Bar).show(items)
+        self._keys_bar.show(items)
 
     def _tabs(self) -> list[Item]:
         """The views with their digits; names are shortened, then left out, where there is no room."""
-        room = self.query_one("#right").size.width or self.size.width
+        room = self._tabs_bar.size.width or self.size.width
         letters = next((n for n in (99, 5, 4, 3, 0) if _tabs_width(self.active, n) <= room), 0)
         items = []
         for number, name in enumerate(VIEWS):
@@ -316,7 +315,7 @@ class FxscopeApp(App[None]):
 
     def _draw_top(self) -> None:
         items = status_items(self.latest, self.program, time.monotonic() - self.started, self.rank, self.paused)
-        self.query_one("#top", Bar).show(items)
+        self._top.show(items)
 
     # layout
 
@@ -329,7 +328,7 @@ class FxscopeApp(App[None]):
     def _fold_by_width(self) -> None:
         shown = self.size.width >= NARROW if self._tree_wanted is None else self._tree_wanted
         self.screen.set_class(self.size.height < 16, "-low")
-        left = self.query_one("#left")
+        left = self._left
         left.set_class(not shown, "-away")
         wide = self.size.width
         left.styles.width = max(24, min(48, wide * 3 // 10)) if wide >= NARROW else max(16, wide * 2 // 5)
@@ -338,7 +337,7 @@ class FxscopeApp(App[None]):
 
     def action_tree(self) -> None:
         """Show or fold away the tree."""
-        away = self.query_one("#left").has_class("-away")
+        away = self._left.has_class("-away")
         self._tree_wanted = away
         self._fold_by_width()
         if away:
@@ -428,7 +427,7 @@ class FxscopeApp(App[None]):
         """Filter or search the pane."""
         pane = self.pane()
         if pane is not None:
-            self.query_one(FilterBar).open(pane)
+            self._filter_bar.open(pane)
 
     def on_filter_bar_closed(self, event: FilterBar.Closed) -> None:
         """Back to the pane."""
@@ -437,7 +436,7 @@ class FxscopeApp(App[None]):
 
     def on_virtual_table_filtered(self, event: VirtualTable.Filtered) -> None:
         """The count of the filter line follows the worker."""
-        bar = self.query_one(FilterBar)
+        bar = self._filter_bar
         if event.table is bar.pane:
             bar.count()
 
@@ -457,7 +456,7 @@ class FxscopeApp(App[None]):
         elif pane is not None and pane.needle:
             pane.needle = ""
             pane.refresh()
-        elif not self.view.back() and not self.query_one("#left").has_class("-away"):
+        elif not self.view.back() and not self._left.has_class("-away"):
             self.tree_view.focus()
 
     def on_descendant_focus(self) -> None:

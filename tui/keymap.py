@@ -140,6 +140,7 @@ KEYS: tuple[Key, ...] = (
     Key("passes.cancel", "x", "view.cancel", "cancel", "Cancel what runs."),
     Key("kernels.run", "r", "view.run", "run", "Measure the selected graph under the chosen executors.", 10),
     Key("kernels.executors", "s", "view.executors", "executors", "Choose the executors.", 11),
+    Key("kernels.sweep", "w", "view.sweep", "sweep", "Also time a sweep over sizes."),
     Key("kernels.cancel", "x", "view.cancel", "cancel", "Cancel what runs.", 12),
     Key("kernels.source", "enter", "choose", "source", "Show the source that an executor runs.", 13),
 )

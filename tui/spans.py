@@ -79,19 +79,32 @@ def plain(cell: Cell) -> str:
 
 def fit(spans: Iterable[Span], width: int) -> list[Span]:
     """Spans cut or padded to exactly ``width`` cells; a cut shows an ellipsis."""
-    fitted: list[Span] = []
-    used = 0
-    for text, style in spans:
+    fitted = list(spans)
+    total = sum(cell_len(text) for text, _ in fitted)
+    if total <= width:
+        if total < width:
+            fitted.append((" " * (width - total), ""))
+        return fitted
+    cut: list[Span] = []
+    left = width - 1
+    for text, style in fitted:
         size = cell_len(text)
-        if used + size > width:
-            fitted.append((set_cell_size(text, max(width - used - 1, 0)) + "\u2026" * (width > 0), style))
-            used = width
+        if size > left:
+            cut.append((set_cell_size(text, max(left, 0)) + "\u2026" * (width > 0), style))
             break
-        fitted.append((text, style))
-        used += size
-    if used < width:
-        fitted.append((" " * (width - used), ""))
-    return fitted
+        cut.append((text, style))
+        left -= size
+    return cut
+
+
+def head_of(text: str, width: int) -> str:
+    """The longest beginning of a text that fits into ``width`` cells."""
+    used = 0
+    for number, character in enumerate(text):
+        used += cell_len(character)
+        if used > width:
+            return text[:number]
+    return text
 
 
 def wrap(spans: Iterable[Span], width: int, indent: int = 0) -> list[list[Span]]:
@@ -115,11 +128,11 @@ def wrap(spans: Iterable[Span], width: int, indent: int = 0) -> list[list[Span]]
             word = [(word[0][0].lstrip(" "), word[0][1]), *word[1:]]
         for text, style in word:
             while used + cell_len(text) > width:  # a word longer than a line
-                head = set_cell_size(text, width - used).rstrip()
+                head = head_of(text, width - used)
                 line.append((head, style))
                 lines.append(line)
                 line, used = list(margin), indent
-                text = text[max(len(head), 1) :]
+                text = text[len(head) :]
             if text:
                 line.append((text, style))
                 used += cell_len(text)

@@ -122,7 +122,7 @@ async def test_def_use_jumps(gpt2, opened):
         await driver.settle()
         await driver.press("u")
         user = view.node()
-        assert "inputs_embeds" in [ref for ref in _inputs(user)]
+        assert "inputs_embeds" in _inputs(user)
         view.to_node("inputs_embeds")
         await driver.press("i")
         assert "inputs_embeds" in view.node().users

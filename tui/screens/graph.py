@@ -29,6 +29,7 @@ from .view import View, fact
 if TYPE_CHECKING:
     from fxscope.graph.diff import GraphDiff
 
+LANES = 5  # values that the gutter draws at once; more are counted
 WIDE = 96  # cells of the view from which the source pane stands beside the table
 
 
@@ -356,7 +357,7 @@ class GraphView(View):
 
         self.graph = graph
         if id(graph) not in self._gutters:
-            self._gutters[id(graph)] = gutter(graph)
+            self._gutters[id(graph)] = gutter(graph, LANES)
         self._unfolded = set()
         self._fill_table()
         if self.compile is not None:
@@ -554,7 +555,7 @@ def prepare(graph: Graph) -> Prepared:
         if node.source is not None:
             known.setdefault(node.source.file, {})[node.source.line] = node.source.code
     cost = graph_cost(graph)
-    return Prepared(graph, gutter(graph), {"flops": cost.flops, "bytes": cost.bytes}, known, places(graph))
+    return Prepared(graph, gutter(graph, LANES), {"flops": cost.flops, "bytes": cost.bytes}, known, places(graph))
 
 
 def _amount(number: float) -> str:

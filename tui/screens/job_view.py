@@ -51,7 +51,7 @@ class JobView(View):
         arguments = self.arguments()
         self.job = Job(arguments, self._take_progress)
         self._since = time.monotonic()
-        self._progress = "starting (torch is being imported)"
+        self._progress = f"fxscope {' '.join(arguments[:1] + arguments[2:])}"
         self._tick()
         self._worker = self.run_worker(self._run(self.job, tuple(arguments)), group="job", exit_on_error=False)
 

@@ -8,68 +8,76 @@ from typing import Any
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
+from ..bench_text import blocks
+from ..graph_rows import node_text
 from ..spans import Cell
 from ..store import Snapshot
-from ..widgets.code_view import CodeView
-from ..widgets.document import Block, Document, heading
+from ..widgets.code_view import CodeView, Mark
+from ..widgets.document import Document
 from ..widgets.line_view import LineView
 from ..widgets.virtual_table import Column, Rows, VirtualTable
 from .job_view import JobView
 from .overview import bar
 from .passes import number_text
-from .pick import PromptScreen
+from .pick import PickScreen, PromptScreen
 from .view import fact
 
 DEFAULT = "eager,inductor"
+STATUS = {"wrong": "\u2716 wrong: beyond tolerance, not timed", "failed": "\u2716 failed", "missing": "\u2298 missing"}
 
 
 class KernelsView(JobView):
-    """The table on top; notes, sweep and sources below."""
+    """The table on top; traffic, sweep and partition below, or two sources side by side."""
 
     NAME = "kernels"
     TERMS = "measured: timed here; modelled: computed; interpreted: correct but never fast."
     EMPTY = (
         "Nothing has been measured for this graph.\n\n"
         "r  measure the selected graph under the chosen executors (in a process of its own)\n"
-        "s  choose the executors: eager, inductor, triton, npu"
+        "s  choose the executors: eager, inductor, triton, npu\n"
+        "w  choose sizes for a sweep: where launches decide, and where bandwidth does"
     )
     DEFAULT_CSS = """
-    KernelsView #kernels-table { height: 2fr; min-height: 5; }
+    KernelsView #kernels-table { height: 2fr; min-height: 5; max-height: 10; }
     KernelsView #kernels-below { height: 3fr; border-top: solid $surface-lighten-2; }
     KernelsView #kernels-notes { width: 1fr; }
-    KernelsView #kernels-source { width: 1fr; border-left: solid $surface-lighten-2; display: none; }
-    KernelsView.-source #kernels-source { display: block; }
+    KernelsView #kernels-left, KernelsView #kernels-right { width: 1fr; display: none; }
+    KernelsView #kernels-right { border-left: solid $surface-lighten-2; }
+    KernelsView.-source #kernels-left, KernelsView.-source #kernels-right { display: block; }
+    KernelsView.-source #kernels-notes { display: none; }
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.executors = DEFAULT
+        self.sizes = ""
         self._document: Mapping[str, Any] = {}
         self._rows: Sequence[Mapping[str, Any]] = ()
+        self._names: list[str] = []  # names, in the order of the lines on the left
+        self._listing: Mapping[str, Any] | None = None
 
     def body(self) -> ComposeResult:
-        """Table, notes, source."""
+        """Table, notes, two sources."""
         yield VirtualTable(id="kernels-table").add_class("body")
         with Horizontal(id="kernels-below", classes="body"):
             yield Document(id="kernels-notes")
-            yield CodeView(id="kernels-source")
+            yield CodeView(id="kernels-left")
+            yield CodeView(id="kernels-right")
 
     @property
     def table(self) -> VirtualTable:
         """The executors."""
         return self.query_one("#kernels-table", VirtualTable)
 
+    @property
+    def right(self) -> CodeView:
+        """The source of the chosen executor."""
+        return self.query_one("#kernels-right", CodeView)
+
     def arguments(self) -> list[str]:
         """``fxscope bench PATH --graph ID --executors ... --json``."""
-        return [
-            "bench",
-            self.scope.store.path,
-            "--graph",
-            self.graph_id() or "",
-            "--executors",
-            self.executors,
-            "--json",
-        ]
+        chosen = ["--executors", self.executors, *(["--sweep", self.sizes] if self.sizes else [])]
+        return ["bench", self.scope.store.path, "--graph", self.graph_id() or "", *chosen, "--sources", "--json"]
 
     def take(self, snapshot: Snapshot) -> None:
         """Show the answer for the selected graph."""
@@ -80,6 +88,7 @@ class KernelsView(JobView):
 
     def compile_changed(self) -> None:
         """Show the answer for another graph."""
+        self.remove_class("-source")
         self.show_answer()
 
     def answered(self, document: Any) -> None:
@@ -92,95 +101,105 @@ class KernelsView(JobView):
             Column("median ms", right=True, keep=9),
             Column("p10\u2013p90", right=True, keep=5),
             Column("", 16, keep=4),
+            Column("speed-up", right=True, keep=6),
             Column("GB/s", right=True, keep=6),
             Column("of peak", right=True, keep=5),
             Column("max |err|", right=True, keep=7),
             Column("launches", right=True, keep=3),
-            Column("note", flex=True, keep=2),
+            Column("note", flex=True, keep=8),
         )
         slowest = {
             kind: max((row.get("median_ms") or 0.0 for row in self._rows if row.get("kind") == kind), default=0.0)
             for kind in ("measured", "modelled", "interpreted")
         }
-        rows: list[list[Cell]] = []
-        for row in self._rows:
-            median = row.get("median_ms")
-            kind = str(row.get("kind") or "")
-            spread = f"{row['p10_ms']:.3g}\u2013{row['p90_ms']:.3g}" if row.get("p10_ms") is not None else ""
-            note = row.get("error") or row.get("note") or row.get("unavailable") or ""
-            rows.append(
-                [
-                    (str(row.get("executor", "?")), "strong"),
-                    (kind, {"measured": "good", "modelled": "warn"}.get(kind, "dim")),
-                    f"{median:.4g}" if median is not None else "\u2013",
-                    (spread, "dim"),
-                    (bar(median or 0.0, slowest.get(kind) or 0.0, 16), "info"),
-                    f"{row['gbps']:,.0f}" if row.get("gbps") is not None else "",
-                    f"{row['peak_share']:.0%}" if row.get("peak_share") is not None else "",
-                    number_text(row.get("max_abs_err")),
-                    str(row.get("launches") if row.get("launches") is not None else ""),
-                    (str(note), "bad" if row.get("error") else "dim"),
-                ]
-            )
-        self.table.show(Rows(columns, rows))
+        self.table.show(Rows(columns, [_cells(row, slowest) for row in self._rows]))
         self.tell(
-            fact("graph", f"{self.compile_key}"),
-            fact("executors", self.executors),
-            [("bars compare rows of one kind only", "dim")],
+            fact("graph", f"{document.get('graph', self.compile_key)} {document.get('stage', '')}"),
+            fact("on", document.get("device", "?")),
+            [("bars and speed-ups compare rows of one kind only", "dim")],
         )
-        self._notes()
-
-    def _notes(self) -> None:
-        lines: list[Cell] = []
-        for name, value in self._document.items():
-            label = (f"{name.replace('_', ' ')}  ", "dim")
-            if name in ("schema", "rows", "listings", "sweep"):
-                continue
-            if isinstance(value, str | int | float):
-                lines.append([label, (str(value), "")])
-            elif isinstance(value, Mapping):
-                lines.append([label, (_facts(value), "")])
-            elif isinstance(value, Sequence):
-                lines += [[label, (item if isinstance(item, str) else _facts(item), "")] for item in value]
-        blocks = [heading("NOTES"), Block(lines or ["none"], None, 4)]
-        sweep = self._document.get("sweep")
-        if isinstance(sweep, Sequence) and sweep:
-            blocks.append(heading("SWEEP", "over sizes"))
-            blocks.append(Block([_facts(point) for point in sweep]))
-        self.query_one(Document).show(blocks, keep=False)
+        self.query_one(Document).show(blocks(document), keep=False)
 
     def do_executors(self) -> None:
         """Type the executors."""
+        self._ask("Executors", "executors", "names with commas between: eager, inductor, triton, npu", needed=True)
 
+    def do_sweep(self) -> None:
+        """Type the sizes."""
+        self._ask(
+            "Sizes of a sweep", "sizes", "sizes of the first axis with commas between, e.g. 1,4,16,64; empty for none"
+        )
+
+    def _ask(self, title: str, name: str, note: str, *, needed: bool = False) -> None:
         def done(value: str | None) -> None:
-            if value is not None and value.strip():
-                self.executors = value.strip().replace(" ", "")
+            if value is not None and (value.strip() or not needed):
+                setattr(self, name, value.strip().replace(" ", ""))
                 self.show_answer()
                 self.do_run()
 
-        note = "names with commas between: eager, inductor, triton, npu"
-        self.app.push_screen(PromptScreen("Executors", self.executors, note), done)
+        self.app.push_screen(PromptScreen(title, getattr(self, name), note), done)
 
     def on_line_view_chosen(self, event: LineView.Chosen) -> None:
-        """Show the source of an executor."""
+        """Show the source of an executor beside the nodes."""
         event.stop()
         at = self.table.selected
         if event.view is not self.table or at is None:
             return
-        row = self._rows[at]
-        listings = row.get("listings") or self._document.get("listings", {}).get(row.get("executor"))
+        name = str(self._rows[at].get("executor"))
+        listings = (self._document.get("listings") or {}).get(name) or []
         if not listings:
-            self.notify("this executor told no source")
+            self.notify(f"{name} told no source")
+        elif len(listings) == 1:
+            self._show_source(name, listings[0])
+        else:
+            rows = Rows((Column("source", flex=True),), [(str(listing.get("title", "")),) for listing in listings])
+
+            def done(picked: int | None) -> None:
+                if picked is not None:
+                    self._show_source(name, listings[picked])
+
+            self.app.push_screen(PickScreen(f"Sources of {name}", rows), done)
+
+    def _show_source(self, name: str, listing: Mapping[str, Any]) -> None:
+        store, stage = self.scope.store, str(self._document.get("stage", "dynamo"))
+        compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
+        if compile_ is None:
             return
-        listing = listings[0]
-        self.add_class("-source")
-        code = self.query_one("#kernels-source", CodeView)
-        code.show(str(listing.get("text", "")), str(listing.get("language", "python")))
+        self._listing = listing
+
+        def show(lines: list[tuple[str, str]]) -> None:
+            self.add_class("-source")
+            self._names = [name for name, _ in lines]
+            self.query_one("#kernels-left", CodeView).show("\n".join(text for _, text in lines))
+            self.right.show(str(listing.get("text", "")), str(listing.get("language", "python")))
+            self.right.focus()
+            self.tell(
+                fact("source", f"{name}: {listing.get('title', '')}"), [("nodes left, source right; esc back", "dim")]
+            )
+
+        def read() -> list[tuple[str, str]]:
+            graph = store.graph(compile_, stage)
+            return [(node.name, node_text(node)) for node in graph.nodes if node.op not in ("placeholder", "get_attr")]
+
+        self.load(read, show, group="source")
+
+    def follow(self, view: LineView) -> None:
+        """Mark the nodes that a line of the source computes."""
+        if view is not self.right or self._listing is None:
+            return
+        lines = self._listing.get("lines_to_nodes") or {}
+        names = set(lines.get(str(self.right.line_number), ()) or lines.get(self.right.line_number, ()))
+        left = self.query_one("#kernels-left", CodeView)
+        left.marks = {number: Mark("\u25b6", "accent") for number, name in enumerate(self._names, 1) if name in names}
+        if left.marks:
+            left.to_line(min(left.marks))
+        left.redraw()
 
     def back(self) -> bool:
-        """Close the source."""
+        """Close the sources."""
         if self.has_class("-source"):
             self.remove_class("-source")
+            self.table.focus()
             return True
         return False
 
@@ -194,10 +213,21 @@ class KernelsView(JobView):
         return dict(self._document) or None
 
 
-def _facts(value: Any) -> str:
-    """A small record in one line."""
-    if not isinstance(value, Mapping):
-        return str(value)
-    return ", ".join(
-        f"{key.replace('_', ' ')} {part}" for key, part in value.items() if not isinstance(part, Mapping | list)
-    )
+def _cells(row: Mapping[str, Any], slowest: Mapping[str, float]) -> list[Cell]:
+    """One row of the table."""
+    median, kind, status = row.get("median_ms"), str(row.get("kind") or ""), str(row.get("status") or "ok")
+    spread = f"{row['p10_ms']:.3g}\u2013{row['p90_ms']:.3g}" if row.get("p10_ms") is not None else ""
+    note = " ".join(part for part in (STATUS.get(status, ""), str(row.get("note") or "")) if part)
+    return [
+        (str(row.get("executor", "?")), "strong"),
+        (kind, {"measured": "good", "modelled": "warn"}.get(kind, "dim")),
+        f"{median:.4g}" if median is not None else "\u2013",
+        (spread, "dim"),
+        (bar(median or 0.0, slowest.get(kind) or 0.0, 16), "info"),
+        f"{row['speedup']:.2f}\u00d7" if row.get("speedup") is not None else "",
+        f"{row['gbps']:,.3g}" if row.get("gbps") is not None else "",
+        f"{row['peak_share']:.0%}" if row.get("peak_share") is not None else "",
+        number_text(row.get("max_abs_err")),
+        str(row.get("launches") if row.get("launches") is not None else ""),
+        (note, "dim" if status == "ok" else "bad"),
+    ]

@@ -46,8 +46,8 @@ class PassesView(JobView):
     )
     DEFAULT_CSS = """
     PassesView #passes-split { height: 1fr; }
-    PassesView #passes-steps { width: 2fr; }
-    PassesView #passes-diff { width: 3fr; border-left: solid $surface-lighten-2; }
+    PassesView #passes-steps { width: 1fr; }
+    PassesView #passes-diff { width: 1fr; border-left: solid $surface-lighten-2; }
     PassesView.-narrow #passes-split { layout: vertical; }
     PassesView.-narrow #passes-steps { width: 1fr; height: 2fr; }
     PassesView.-narrow #passes-diff { width: 1fr; height: 3fr; border-left: none; border-top: solid $surface-lighten-2; }
@@ -222,7 +222,7 @@ class PassesView(JobView):
 
     def on_resize(self) -> None:
         """Below each other where it is narrow."""
-        self.set_class(self.size.width < 100, "-narrow")
+        self.set_class(self.size.width < 150, "-narrow")
 
     def source_line(self) -> tuple[str, int] | None:
         """The compiled function: a step names files without their folders."""
