@@ -126,7 +126,8 @@ def steps(instructions: Sequence[Instruction], machine: Machine) -> Iterator[Ste
         elif op in ("ld", "st", "ldx"):
             dtype, width = str(a["dtype"]), DTYPE_BYTES[str(a["dtype"])]
             memory = SPAD if a["space"] == "s" else ACC
-            held = dtype if memory == SPAD else "i32" if dtype in ("i8", "i32") else "f32"
+            whole = dtype == "i32" or (dtype == "i8" and op != "st")  # st rounds f32 words to i8
+            held = dtype if memory == SPAD else "i32" if whole else "f32"
             inside = local(a["row"], a["rows"], a["cols"], held, memory)
             if op == "ldx":
                 window = _window(registers, a)

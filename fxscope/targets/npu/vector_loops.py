@@ -171,21 +171,33 @@ def emit_window(emitter: Emitter, group: Group, sources: dict[str, str], order: 
 
 
 def _load_flat(emitter: Emitter, weight: View, channel: int, width: int, place: Place) -> None:
-    """Weights [window, channels] as one row: one transfer per window position into its columns.
+    """Weights [window, channels] as one row, in the element order of a gathered block.
 
-    A row of the accumulator begins on a line, so positions that are no whole lines need the element order of the
-    gathered block: a single row with a column stride covers them where all channels are taken at once.
+    Some of the channels lie in one run per position: one window over an image of 1 x positions pixels gathers them.
     """
     positions = weight.shape[0]
-    if weight.strides[0] == width:
+    if weight.strides[0] == width or positions == 1:
         emitter.load(weight, weight.offset + channel, 1, positions * width, 0, 1, place, place.low, "a")
         return
-    words = emitter.machine.line_words
-    if width % words:
-        raise UsageError(f"{weight.buffer.name}: a block of {width} channels is no multiple of {words} words")
-    for position in range(positions):
-        at = place.low + position * width // words
-        emitter.load(weight, weight.offset + position * weight.strides[0] + channel, 1, width, 0, 1, place, at, "a")
+    window = {
+        **{"x.height": 1, "x.width": positions, "x.hstride": 0, "x.wstride": weight.strides[0], "x.cstride": 1},
+        **{"x.kernel": 1 | positions << 16, "x.step": 0x10001, "x.dilation": 0x10001, "x.pad": 0, "x.owidth": 1},
+        **{"x.channels": width, "x.fill": 0, "x.up": 0x10001, "x.k0": 0},
+    }
+    for name, value in window.items():
+        emitter.set_register(name, value)
+    buffer = weight.buffer
+    gather: dict[str, int | float | str] = {
+        "region": buffer.region,
+        "dtype": buffer.dtype,
+        "addr": buffer.offset + (weight.offset + channel) * DTYPE_BYTES[buffer.dtype],
+        "row": place.low,
+        "rows": 1,
+        "cols": positions * width,
+        "space": "a",
+        "pixel": 0,
+    }
+    emitter.emit("ldx", gather, "l", (emitter.buffer(buffer),), (place,))
 
 
 def emit_copy(emitter: Emitter, group: Group, sources: dict[str, str], order: int) -> None:

@@ -149,7 +149,7 @@ def test_unknown_opcode_and_register():
 
 def test_truncated_code_names_the_last_whole_instruction():
     code = encode([Instruction("nop", {"queue": "l"})] * 3)
-    with pytest.raises(UnreadableError, match="truncated program: 41 bytes .* ends at 0x20"):
+    with pytest.raises(UnreadableError, match=r"truncated program: 41 bytes .* ends at 0x20"):
         decode(code[:-7])
 
 

@@ -72,5 +72,5 @@ def test_what_if_changes_one_number():
     other = machines.with_values(base, {"array.rows": 32})
     assert (other.array.rows, other.array.cols, base.array.rows) == (32, 16, 16)
     assert other.sources["array.rows"] == "what-if"
-    with pytest.raises(UsageError, match="no number 'array.size'"):
+    with pytest.raises(UsageError, match=r"no number 'array.size'"):
         machines.with_values(base, {"array.size": 1})
