@@ -8,12 +8,13 @@ from fxscope import names
 from fxscope.recording import metrics as numbers
 from fxscope.recording.failures import as_stack
 from fxscope.recording.outcomes import add_limit
-from fxscope.recording.records import Failure
+from fxscope.recording.process import attempt_of
+from fxscope.recording.records import CallTimes, Failure, Launch
 from fxscope.recording.state import State, inherit, integer, text_or_none
 from fxscope.trace.line import BadEnvelope, decode_json
 
 if TYPE_CHECKING:
-    from fxscope.recording.process import Process
+    from fxscope.recording.process import Attempt, Process
     from fxscope.trace.index import Event, LogIndex
 
 
@@ -51,22 +52,49 @@ def take_graph_facts(state: State, process: Process, number: int, event: Event, 
 
 def take_launches(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:
     """``fxscope.launches``: running totals of calls."""
-    entries = read_json(index, event).get("entries")
+    value = read_json(index, event)
+    entries = value.get("entries")
     for entry in entries if isinstance(entries, list) else []:
-        if not isinstance(entry, dict):
+        attempt = _launched(process, entry) if isinstance(entry, dict) else None
+        calls = integer(entry.get("calls"), None) if attempt is not None else None
+        if attempt is None or calls is None:
             continue
-        base, _, use = str(entry.get("id")).partition("#")
-        slots = process.by_base.get(base)
-        slot = slots and next((slot for slot in slots if str(slot.use) == use), slots[-1])
-        attempt = slot and (slot.attempts.get(entry.get("attempt") or 0) or slot.last)
-        calls = entry.get("calls")
-        if not attempt or not isinstance(calls, int):
-            continue
-        attempt.record.calls = max(attempt.record.calls or 0, calls)
-        forward = entry.get("forward")
-        mean = numbers.number(forward.get("mean")) if isinstance(forward, dict) else None
-        if mean is not None:
-            attempt.record.call_seconds = mean
+        record = attempt.record
+        launch = Launch(
+            compile_key=record.key,
+            graph=integer(entry.get("graph"), 0) or 0,
+            calls=calls,
+            at=numbers.number(value.get("at")) or 0.0,
+            forward=_times(entry.get("forward")),
+            backward=_times(entry.get("backward")),
+        )
+        state.launches[record.key, launch.graph] = launch
+        record.calls = max(record.calls or 0, calls)
+        if launch.forward is not None and launch.forward.mean is not None:
+            record.call_seconds = launch.forward.mean
+
+
+def _launched(process: Process, entry: dict[str, Any]) -> Attempt | None:
+    """The attempt whose entry was called."""
+    base, _, use = str(entry.get("id")).partition("#")
+    slots = process.by_base.get(base)
+    if not slots:
+        return None
+    slot = next((slot for slot in slots if str(slot.use) == use), slots[-1])
+    return slot.attempts.get(attempt_of(entry) or 0) or slot.last
+
+
+def _times(value: Any) -> CallTimes | None:
+    if not isinstance(value, dict):
+        return None
+    return CallTimes(
+        calls=integer(value.get("calls"), 0) or 0,
+        samples=integer(value.get("samples"), 0) or 0,
+        mean=numbers.number(value.get("mean")),
+        min=numbers.number(value.get("min")),
+        max=numbers.number(value.get("max")),
+        clock=str(value.get("clock") or "host"),
+    )
 
 
 def take_failure(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:

@@ -10,11 +10,12 @@ from fxscope.errors import UnreadableError, UsageError
 from fxscope.names import SESSION_FILE
 from fxscope.recording.builder import Builder, split_number
 from fxscope.recording.guards import parse_guard_json, parse_guard_text
+from fxscope.recording.lookup import find_compile, find_text
 from fxscope.recording.session import build_session, read_session_file
 from fxscope.recording.shapes import read_shape_events
 from fxscope.recording.timeline import read_timeline
 from fxscope.recording.totals import count_totals
-from fxscope.trace.bytesource import ByteSource
+from fxscope.trace.bytesource import ByteSource, allow_files
 from fxscope.trace.folder import find_logs, list_new, rank_of
 from fxscope.trace.index import LAZY, LogIndex
 from fxscope.trace.line import HEADER, BadEnvelope, payload_matches
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         GraphBreak,
         GraphText,
         Guard,
+        Launch,
         LimitHit,
         Recompile,
         Session,
@@ -114,6 +116,11 @@ class Recording:
         return self._builder.artifacts
 
     @property
+    def launches(self) -> list[Launch]:
+        """Calls of compiled entries, where a counter ran: the last count of each."""
+        return list(self._builder.launches.values())
+
+    @property
     def cache_events(self) -> list[CacheEvent]:
         """Looks into the compile caches, in order of the log."""
         return self._builder.cache_events
@@ -144,26 +151,7 @@ class Recording:
         Raises:
             UsageError: No such id; the message names the nearest ones.
         """
-        wanted = graph_id.strip()
-        slots = self._builder.slot_of
-        keys = [wanted] if ":" in wanted else [*(p.prefix + wanted for p in self._builder.processes.values())]
-        for key in keys:
-            if key in slots:
-                last = slots[key].last
-                if last is not None:
-                    return last.record
-            base, hash_, use = key.partition("#")
-            stem, _, number = base.rpartition("_")
-            if stem + hash_ + use in slots and number.isdigit():
-                attempt = slots[stem + hash_ + use].attempts.get(int(number))
-                if attempt is not None:
-                    return attempt.record
-        import difflib
-
-        names = [record.key for record in self.compiles]
-        near = difflib.get_close_matches(wanted, names, 5, 0.3) or names[:5]
-        hint = f"; there are {', '.join(near)}" + (" ..." if len(names) > len(near) else "") if near else ""
-        raise UsageError(f"no compile {wanted!r} in {self._name}{hint or ': nothing was compiled'}")
+        return find_compile(self._builder, graph_id, self._name)
 
     def graph(self, compile_: Compile, stage: str = "dynamo", index: int = 0) -> GraphText:
         """The printed graph of one stage.
@@ -171,15 +159,7 @@ class Recording:
         Raises:
             UsageError: That compile has no such stage; the message lists those it has.
         """
-        texts = {text.index: text for text in reversed(compile_.graphs) if text.stage == stage}
-        if index in texts:
-            return texts[index]
-        if texts:
-            raise UsageError(
-                f"{compile_.key} has stage {stage} of index {', '.join(map(str, sorted(texts)))}, not {index}"
-            )
-        has = ", ".join(compile_.stages) or "none"
-        raise UsageError(f"{compile_.key} has no stage {stage!r}; it has: {has}")
+        return find_text(compile_, stage, index)
 
     def text(self, event: int) -> str:
         """Payload of one event, read from disk now (never cached whole).
@@ -303,6 +283,7 @@ class Recording:
     def _add_logs(self, paths: list[str]) -> None:
         """Begin these logs, of one rank in order of time, so that a forked child comes after its parent."""
         sources = []
+        allow_files(len(self._paths) + len(paths))
         for path in paths:
             self._paths.append(path)
             try:

@@ -256,6 +256,37 @@ class Artifact(msgspec.Struct, kw_only=True):
     event: int
 
 
+class CallTimes(msgspec.Struct, kw_only=True):
+    """Sampled times of one compiled callable (seconds), where launches were timed.
+
+    Attributes:
+        clock: ``host`` or ``device`` (device events).
+    """
+
+    calls: int = 0
+    samples: int = 0
+    mean: float | None = None
+    min: float | None = None
+    max: float | None = None
+    clock: str = "host"
+
+
+class Launch(msgspec.Struct, kw_only=True):
+    """How often one compiled entry ran, as counted last. A running total of the process, flushed every second or two.
+
+    Attributes:
+        graph: Number of the graph in its process, as in ``fxscope.graph``.
+        at: Unix seconds of the count.
+    """
+
+    compile_key: str
+    graph: int
+    calls: int
+    at: float = 0.0
+    forward: CallTimes | None = None
+    backward: CallTimes | None = None
+
+
 class CacheEvent(msgspec.Struct, kw_only=True):
     """One look into a compile cache.
 

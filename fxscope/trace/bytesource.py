@@ -21,6 +21,19 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
+def allow_files(number: int) -> None:
+    """Raise the process's own limit of open files where so many logs (a map holds one each) would not fit."""
+    try:
+        import resource
+    except ImportError:
+        return  # Windows has no such limit
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = number + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
 class ByteSource:
     """The bytes of one log, as a buffer that can be searched and sliced without being loaded.
 
@@ -37,13 +50,12 @@ class ByteSource:
         self.path = str(path)
         self.notes: list[str] = []
         self.data: mmap.mmap | bytes = b""
-        self._file: IO[bytes] | None = None
         self._follow = not is_url(self.path) and not self.path.endswith(COMPRESSED)
         self._inode = 0
         try:
-            self._file = open(self.path, "rb") if self._follow else self._unpack()  # noqa: SIM115
-            self._inode = os.fstat(self._file.fileno()).st_ino
-            self._map()
+            with open(self.path, "rb") if self._follow else self._unpack() as file:
+                self._inode = os.fstat(file.fileno()).st_ino
+                self._map(file)
         except (OSError, ValueError, EOFError) as error:
             raise UnreadableError(f"cannot read {self.path}: {getattr(error, 'strerror', None) or error}") from error
 
@@ -56,33 +68,41 @@ class ByteSource:
         Raises:
             UnreadableError: The file was replaced or shrank, so that what was read is no longer what is there.
         """
-        if not self._follow or self._file is None:
-            return len(self.data)
+        try:
+            if not self._follow:
+                return len(self.data)
+            at_path = os.stat(self.path)
+            if at_path.st_ino != self._inode or at_path.st_size < len(self.data):
+                raise UnreadableError(f"{self.path} was replaced while it was read; open it again")
+            if at_path.st_size > len(self.data):
+                with open(self.path, "rb") as file:
+                    self._map(file)
+        except OSError:
+            pass  # the file vanished: what was mapped stays readable
+        return len(self.data)
+
+    def reaches(self, end: int) -> bool:
+        """Whether the bytes up to ``end`` can be touched: a file that was cut in place would kill the reader (SIGBUS)."""
+        if not self._follow:
+            return True
         try:
             at_path = os.stat(self.path)
         except OSError:
-            return len(self.data)  # the file vanished: what was mapped stays readable
-        if at_path.st_ino != self._inode or at_path.st_size < len(self.data):
-            raise UnreadableError(f"{self.path} was replaced while it was read; open it again")
-        if at_path.st_size > len(self.data):
-            self._map()
-        return len(self.data)
+            return True  # unlinked, but still there for us
+        return at_path.st_ino != self._inode or at_path.st_size >= end
 
     def close(self) -> None:
-        """Unmap and close."""
+        """Unmap."""
         if isinstance(self.data, mmap.mmap):
             self.data.close()
         self.data = b""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._follow = False
 
-    def _map(self) -> None:
-        assert self._file is not None
-        size = os.fstat(self._file.fileno()).st_size
+    def _map(self, file: IO[bytes]) -> None:
+        size = os.fstat(file.fileno()).st_size
         if size:
             # The old map is dropped, not closed: another thread may still be reading from it.
-            self.data = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ)
+            self.data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
 
     def _unpack(self) -> IO[bytes]:
         """Copy the unpacked bytes into an unlinked temporary file; a broken archive yields what came before the break."""

@@ -161,7 +161,7 @@ class LogIndex:
         """
         data = self.source.data
         start = self.starts[number]
-        header = HEADER.match(data, start)
+        header = HEADER.match(data, start) if self.source.reaches(self.ends[number]) else None
         if header is None:
             raise BadEnvelope("the log changed under the reader")
         stop = data.find(b"\n", header.end(), self.ends[number])
@@ -172,6 +172,9 @@ class LogIndex:
     def text(self, number: int, most: int | None = None) -> str:
         """Payload of one event, "" where it has none; with ``most``, its first bytes only."""
         end = self.ends[number]
+        if not self.source.reaches(end):
+            self.note(f"{self.source.path} was cut while it was read; open it again")
+            return ""
         stop = self.source.data.find(b"\n", self.starts[number], end)
         if stop < 0:
             return ""

@@ -7,6 +7,8 @@ import hashlib
 import json
 import lzma
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +182,37 @@ def test_unfinished_event_waits_for_its_rest(tmp_path: Path) -> None:
     final, events = scanned(write(tmp_path, event[:-6], name="cut.log"))
     assert final.took_torn_tail
     assert [event.name for event in events] == ["artifact"]
+
+
+def test_file_cut_in_place_does_not_kill_the_reader(tmp_path: Path) -> None:
+    path = write(tmp_path, line("artifact", {"name": "x"}, "one\n" * 100_000), line("chromium_event", {}, "{}"))
+    index, _ = scanned(path)
+    with open(path, "r+b") as file:
+        file.truncate(100)
+    assert index.text(0) == ""
+    assert "was cut while it was read" in index.notes[0]
+    with pytest.raises(BadEnvelope):
+        index.event(1)
+    with pytest.raises(UnreadableError, match="replaced"):
+        index.source.grow()
+
+
+def test_more_logs_than_open_files_are_allowed(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys, fxscope\n"
+        "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
+        "recording = fxscope.open(sys.argv[1])\n"
+        "assert len(recording.session.ranks) == 200, recording.session.notes\n"
+    )
+    for rank in range(200):
+        write(
+            tmp_path,
+            line("dynamo_start", {"stack": []}, frame_id=0),
+            name=f"dedicated_log_torch_trace_rank_{rank}_x.log",
+        )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_replaced_file_is_told(tmp_path: Path) -> None:
