@@ -40,7 +40,9 @@ def command(path: str, as_json: bool, html_file: str | None, everything: bool) -
 
 
 def explain(recording: Any) -> None:
-    """Fill in cause and fix of breaks and recompiles."""
+    """Fill in cause and fix of breaks and recompiles, where there are any."""
+    if not recording.graph_breaks and not recording.recompiles:
+        return
     from fxscope.diagnosis.diagnose import explain_records
 
     explain_records(recording)

@@ -27,15 +27,15 @@ def find_compile(state: State, graph_id: str, where: str) -> Compile:
                 return last.record
         base, hash_, use = key.partition("#")
         stem, _, number = base.rpartition("_")
-        if stem + hash_ + use in slots and number.isdigit():
+        if stem + hash_ + use in slots and number.isascii() and number.isdigit():
             attempt = slots[stem + hash_ + use].attempts.get(int(number))
             if attempt is not None:
                 return attempt.record
     import difflib
 
-    names = [record.key for record in state.compiles]
+    names = [record.key for record in state.compiles[:2000]]
     near = difflib.get_close_matches(wanted, names, 5, 0.3) or names[:5]
-    hint = f"; there are {', '.join(near)}" + (" ..." if len(names) > len(near) else "") if near else ""
+    hint = f"; there are {', '.join(near)}" + (" ..." if len(state.compiles) > len(near) else "") if near else ""
     raise UsageError(f"no compile {wanted!r} in {where}{hint or ': nothing was compiled'}")
 
 

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fxscope.errors import UnreadableError, UsageError
 from fxscope.names import SESSION_FILE
 from fxscope.recording.builder import Builder, split_number
-from fxscope.recording.guards import parse_guard_json, parse_guard_text
 from fxscope.recording.lookup import find_compile, find_text
 from fxscope.recording.session import build_session, read_session_file
-from fxscope.recording.shapes import read_shape_events
-from fxscope.recording.timeline import read_timeline
 from fxscope.recording.totals import count_totals
 from fxscope.trace.bytesource import ByteSource, allow_files
 from fxscope.trace.folder import find_logs, list_new, rank_of
@@ -62,8 +59,6 @@ class Recording:
         self._cached: dict[str, Any] = {}
         self._add_logs(logs)
         self._scan()
-
-    # records
 
     @property
     def session(self) -> Session:
@@ -128,6 +123,8 @@ class Recording:
     @property
     def shape_events(self) -> list[ShapeEvent]:
         """Symbolic sizes made, fixed and guarded; decoded at the first call."""
+        from fxscope.recording.shapes import read_shape_events
+
         if "shape_events" not in self._cached:
             self._cached["shape_events"] = list(read_shape_events(self._builder))
         found: list[ShapeEvent] = self._cached["shape_events"]
@@ -218,6 +215,8 @@ class Recording:
 
     def guards(self, compile_: Compile) -> list[Guard]:
         """Roots of the entry's guard tree, parsed now; empty where none were logged."""
+        from fxscope.recording.guards import parse_guard_json, parse_guard_text  # a report never needs them
+
         attempt = self._builder.by_key.get(compile_.key)
         if attempt is None or attempt.guards_event < 0:
             return []
@@ -238,6 +237,8 @@ class Recording:
 
     def timeline(self) -> Iterator[dict[str, Any]]:
         """Compile phases as Chrome trace events (name, ph, ts in microseconds, dur, pid, tid, args)."""
+        from fxscope.recording.timeline import read_timeline
+
         return read_timeline(self._builder)
 
     # a live recording
