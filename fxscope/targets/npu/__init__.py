@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fxscope.targets.npu.target import NpuTarget
+    from fxscope.targets.npu.device import NpuTarget
 
 
 def target(machine: str | None = None) -> NpuTarget:
@@ -14,6 +14,6 @@ def target(machine: str | None = None) -> NpuTarget:
     Args:
         machine: A preset or a TOML file; None takes ``FXSCOPE_NPU`` from the environment, else gemmini-16x16.
     """
-    from fxscope.targets.npu.target import NpuTarget
+    from fxscope.targets.npu.device import NpuTarget
 
     return NpuTarget(machine)

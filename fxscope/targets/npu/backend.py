@@ -31,7 +31,7 @@ def fxscope_npu(gm: GraphModule, inputs: Sequence[Any], *, options: dict[str, An
         UsageError: An unknown option.
     """
     from fxscope.targets.backend import make_backend
-    from fxscope.targets.npu.target import NpuTarget
+    from fxscope.targets.npu.device import NpuTarget
 
     options = dict(options or {})
     unknown = sorted(set(options) - set(OPTIONS))

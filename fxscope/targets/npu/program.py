@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,6 +14,9 @@ from fxscope.errors import UnreadableError
 from fxscope.targets.npu.encoding import decode, encode
 from fxscope.targets.npu.isa import REGIONS, Instruction
 from fxscope.targets.npu.loops import roll, unroll
+
+if TYPE_CHECKING:
+    from fxscope.targets.npu.machine import Machine
 
 MAGIC = b"FXNP"
 VERSION = 1
@@ -163,8 +167,20 @@ def read(path: str | Path) -> Program:
 
 
 def from_code(instructions: Sequence[Instruction], machine: str, regions: dict[str, int] | None = None) -> Program:
-    """A program without tables, from hand-written instructions; regions grow to what its addresses need."""
+    """A program without tables, from hand-written instructions."""
     flat = unroll(instructions)
     program = Program(machine=machine, instructions=flat)
     program.regions.update(regions or {})
     return program
+
+
+def needed_regions(program: Program, machine: Machine) -> dict[str, int]:
+    """The smallest regions that hold every address of a program; for text that does not say how large they are."""
+    from fxscope.targets.npu.operands import steps
+
+    sizes = dict.fromkeys(REGIONS, 0)
+    for step in steps(program.instructions, machine):
+        for block in (*step.reads, *step.writes):
+            if block.memory in sizes:
+                sizes[block.memory] = max(sizes[block.memory], block.end)
+    return sizes

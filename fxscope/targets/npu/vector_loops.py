@@ -180,9 +180,20 @@ def _load_flat(emitter: Emitter, weight: View, channel: int, width: int, place: 
         emitter.load(weight, weight.offset + channel, 1, positions * width, 0, 1, place, place.low, "a")
         return
     window = {
-        **{"x.height": 1, "x.width": positions, "x.hstride": 0, "x.wstride": weight.strides[0], "x.cstride": 1},
-        **{"x.kernel": 1 | positions << 16, "x.step": 0x10001, "x.dilation": 0x10001, "x.pad": 0, "x.owidth": 1},
-        **{"x.channels": width, "x.fill": 0, "x.up": 0x10001, "x.k0": 0},
+        "x.height": 1,
+        "x.width": positions,
+        "x.hstride": 0,
+        "x.wstride": weight.strides[0],
+        "x.cstride": 1,
+        "x.kernel": 1 | positions << 16,
+        "x.step": 0x10001,
+        "x.dilation": 0x10001,
+        "x.pad": 0,
+        "x.owidth": 1,
+        "x.channels": width,
+        "x.fill": 0,
+        "x.up": 0x10001,
+        "x.k0": 0,
     }
     for name, value in window.items():
         emitter.set_register(name, value)

@@ -9,9 +9,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxscope.targets.npu import machine as machines
 from fxscope.targets.npu.compile import compile_island
+from fxscope.targets.npu.device import TABLE, NpuTarget
 from fxscope.targets.npu.executable import NpuExecutable
 from fxscope.targets.npu.lowering import LOWERINGS, Island
-from fxscope.targets.npu.target import TABLE, NpuTarget
 from fxscope.targets.op_table import OpTable
 
 GEMMINI = machines.load("gemmini-16x16")
@@ -209,11 +209,7 @@ def test_against_eager(name):
 
 
 # On few lines every loop runs more than once; one case of each kind of loop is enough.
-SMALL = (
-    "mm mm-transposed-a bmm addmm-alpha-beta mlp-3d conv2d conv2d-groups conv2d-depthwise conv-transpose conv-bn-relu "
-    "max-pool avg-pool global-pool broadcast-both channels-last where-row-mask many-values softmax layer-norm-residual "
-    "sum-first sum-all sum-two-dims-keepdim attention cat-channels permute-add transpose-copy pad heads"
-).split()
+SMALL = ["mm", "mm-transposed-a", "bmm", "addmm-alpha-beta", "mlp-3d", "conv2d", "conv2d-groups", "conv2d-depthwise", "conv-transpose", "conv-bn-relu", "max-pool", "avg-pool", "global-pool", "broadcast-both", "channels-last", "where-row-mask", "many-values", "softmax", "layer-norm-residual", "sum-first", "sum-all", "sum-two-dims-keepdim", "attention", "cat-channels", "permute-add", "transpose-copy", "pad", "heads"]
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -263,7 +259,7 @@ def test_int8_product_is_exact_and_requantised():
 
 
 def test_quantise_rounds_half_to_even_and_saturates():
-    import torch.ao.quantization.fx._decomposed  # noqa: F401 (registers quantized_decomposed)
+    import torch.ao.quantization.fx._decomposed
 
     q, dq = torch.ops.quantized_decomposed.quantize_per_tensor, torch.ops.quantized_decomposed.dequantize_per_tensor
     x = torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5, 300.0, -300.0, 0.0])
