@@ -29,17 +29,21 @@ def command(path: str, as_json: bool, measure: bool, severity: str) -> None:
     PATH is a recording folder, a folder of TORCH_TRACE logs, or one log; .gz, .xz and .zst are read as they are.
     """
     from fxscope.diagnosis.diagnose import diagnose
-    from fxscope.diagnosis.findings import severity_rank
+    from fxscope.diagnosis.findings import severity_rank, worst_first
     from fxscope.recording.recording import open_recording
     from fxscope.report.findings import DiagnoseDocument, print_findings, row
 
     recording = open_recording(path)
-    findings = [found for found in diagnose(recording) if severity_rank(found.severity) <= severity_rank(severity)]
+    findings = diagnose(recording)
     measured = None
     if measure:
-        from fxscope.cli.measure import measure_graphs
+        from fxscope.cli.measure import findings_of, measure_graphs
 
         measured = measure_graphs(recording, lambda text: click.echo(text, err=True))
+        findings = worst_first(
+            [found for found in findings if "not-amortised" not in found.ids] + findings_of(recording, measured)
+        )
+    findings = [found for found in findings if severity_rank(found.severity) <= severity_rank(severity)]
     if as_json:
         import msgspec
 

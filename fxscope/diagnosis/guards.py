@@ -76,6 +76,8 @@ def cause_of_guard(guard: FailedGuard, *, resumed: bool = False) -> GuardCause:
     source = guard.source or ""
     text = guard.guard
     name = name_of(source)
+    if missing := re.match(r"^(?:KeyError|IndexError) on (.+?)(?:\[[^\[]*\])?$", text):
+        name = name_of(missing[1])
     if "___stack" in source or "___stack" in text:
         return GuardCause(ids=("break-value",), name=name or "a value", dim=guard.index)
     if (

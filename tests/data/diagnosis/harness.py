@@ -1,5 +1,6 @@
 """Runs the problems of a module in one process, each recorded into its own folder as TORCH_TRACE would."""
 
+import inspect
 import json
 import logging
 import os
@@ -14,11 +15,11 @@ from torch._logging import structured
 PROBLEMS = {}
 
 
-def problem(*expect):
-    """Registers ``run(fixed)`` with the finding ids that its unfixed run must show."""
+def problem(*expect, same=True):
+    """Registers ``run(fixed)`` with the finding ids that its unfixed run must show; ``same``: both runs return the same."""
 
     def register(run):
-        PROBLEMS[run.__name__] = (run, expect)
+        PROBLEMS[run.__name__] = (run, expect, same)
         return run
 
     return register
@@ -46,22 +47,40 @@ class Trace:
 
 def plain(value):
     """A result as JSON."""
-    return value.tolist() if isinstance(value, torch.Tensor) else repr(value) if not isinstance(value, (int, float, str, list, tuple)) else value
+    return (
+        value.tolist()
+        if isinstance(value, torch.Tensor)
+        else repr(value)
+        if not isinstance(value, (int, float, str, list, tuple))
+        else value
+    )
+
+
+def facts(run, expect, same):
+    """What a test needs to know of a problem: ids, whether results agree, and the lines marked HERE and ASKED."""
+    source, first = inspect.getsourcelines(run)
+    lines = {mark: [first + i for i, line in enumerate(source) if f"# {mark}" in line] for mark in ("HERE", "ASKED")}
+    return {"expect": expect, "same": same, "here": lines["HERE"], "asked": lines["ASKED"]}
 
 
 def main():
     out, names = sys.argv[1], sys.argv[2:] or list(PROBLEMS)
     results = {}
     for name in names:
-        run, expect = PROBLEMS[name]
+        run, expect, same = PROBLEMS[name]
         for fixed in (False, True):
             torch._dynamo.reset()
             torch.manual_seed(0)
             key = name + (".fixed" if fixed else "")
             with Trace(os.path.join(out, key)):
                 try:
-                    results[key] = {"result": [plain(v) for v in run(fixed)], "error": None}
+                    results[key] = {"result": [plain(v) for v in run(fixed)], "error": None, **facts(run, expect, same)}
                 except Exception as error:
-                    results[key] = {"result": None, "error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+                    results[key] = {
+                        "result": None,
+                        "error": f"{type(error).__name__}: {error}",
+                        "trace": traceback.format_exc(),
+                        **facts(run, expect, same),
+                    }
     with open(os.path.join(out, "results.json"), "w") as file:
         json.dump(results, file, indent=1)

@@ -24,9 +24,9 @@ def plain_object_flag(fixed):
     c = Config()
     c.scale = 1
 
-    @torch.compile(backend="eager")
+    @torch.compile(backend="eager")  # HERE
     def f(x, s):
-        return x * (s if fixed else c.scale)  # HERE
+        return x * (s if fixed else c.scale)  # ASKED
 
     out = []
     for i in range(4):
@@ -52,7 +52,7 @@ def module_string(fixed):
     return tuple(out)
 
 
-@problem("changing-attribute")
+@problem("changing-attribute", same=False)
 def module_bool(fixed):
     class M(nn.Module):
         def forward(self, x):  # HERE
@@ -63,14 +63,14 @@ def module_bool(fixed):
     out = []
     for i in (True, False):
         m.flag = True if fixed else i
-        out.append(f(x0()) if not fixed else f(x0()) - (0 if i else 2))
+        out.append(f(x0()))
     return tuple(out)
 
 
 @problem("changing-number")
 def int_argument(fixed):
-    @torch.compile(backend="eager")
-    def f(x, n):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x, n):
         return x * n
 
     return tuple(f(x0(), torch.tensor(i) if fixed else i) for i in range(2, 6))
@@ -78,8 +78,8 @@ def int_argument(fixed):
 
 @problem("changing-number", "recompile-storm", "recompile-limit")
 def bool_string_argument(fixed):
-    @torch.compile(backend="eager")
-    def f(x, name):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x, name):
         return x * len(name)
 
     return tuple(f(x0(), "a" if fixed else "a" * i) for i in range(1, 12))[:1]
@@ -94,8 +94,8 @@ def global_int(fixed):
     global COUNTER
     COUNTER = 0
 
-    @torch.compile(backend="eager")
-    def f(x, c):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x, c):
         return x + (c if fixed else COUNTER)
 
     out = []
@@ -107,8 +107,8 @@ def global_int(fixed):
 
 @problem("changing-global")
 def global_dict(fixed):
-    @torch.compile(backend="eager")
-    def f(x, c):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x, c):
         return x + (c if fixed else TABLE["scale"])
 
     out = []
@@ -133,8 +133,8 @@ def closure_int(fixed):
         return tuple(g(x0(), torch.tensor(i)) for i in range(4))
     n = 0
 
-    @torch.compile(backend="eager")
-    def f(x):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x):
         return x + n
 
     for n in range(4):
@@ -144,8 +144,8 @@ def closure_int(fixed):
 
 @problem("container-size", "recompile-storm", "recompile-limit")
 def list_length(fixed):
-    @torch.compile(backend="eager")
-    def f(xs):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(xs):
         return xs.sum(0) if fixed else sum(xs)
 
     return tuple(f(torch.stack([x0()] * n) if fixed else [x0()] * n) for n in range(2, 13))
@@ -153,8 +153,8 @@ def list_length(fixed):
 
 @problem("container-size")
 def dict_keys(fixed):
-    @torch.compile(backend="eager")
-    def f(d):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(d):
         return d["a"] + sum(d.values())
 
     return tuple(f({"a": x0(), ("b" if fixed else k): x0()}) for k in "bcd")
@@ -162,8 +162,8 @@ def dict_keys(fixed):
 
 @problem("container-size")
 def kwargs_size(fixed):
-    @torch.compile(backend="eager")
-    def f(x, **kw):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x, **kw):
         return x + kw.get("y", 0)
 
     return f(x0(), y=torch.zeros(6)), f(x0(), **({"y": torch.zeros(6)} if fixed else {}))
@@ -171,8 +171,8 @@ def kwargs_size(fixed):
 
 @problem("dynamic-size")
 def batch_size(fixed):
-    @torch.compile(backend="eager")
-    def f(x):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x):
         return (x * 2).sum(1)
 
     out = []
@@ -186,8 +186,8 @@ def batch_size(fixed):
 
 @problem("dynamic-disabled", "recompile-storm", "recompile-limit")
 def dynamic_false(fixed):
-    @torch.compile(backend="eager", dynamic=None if fixed else False)
-    def f(x):  # HERE
+    @torch.compile(backend="eager", dynamic=None if fixed else False)  # HERE
+    def f(x):
         return (x * 2).sum(1)
 
     return tuple(f(x0(n, 3)) for n in range(4, 15))
@@ -195,8 +195,8 @@ def dynamic_false(fixed):
 
 @problem("size-zero-one")
 def one_row(fixed):
-    @torch.compile(backend="eager")
-    def f(x):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x):
         return (x * 2).sum(1)
 
     out = []
@@ -208,37 +208,37 @@ def one_row(fixed):
     return tuple(out)
 
 
-@problem("shape-expression")
+@problem("shape-expression", "dynamic-size")
 def size_branch(fixed):
-    @torch.compile(backend="eager")
+    @torch.compile(backend="eager")  # HERE
     def f(x):
-        if fixed or x.shape[0] > 8:  # HERE
+        if fixed or x.shape[0] > 8:  # ASKED
             return x * 2
         return x + x
 
     return tuple(f(x0(n, 3)) for n in (10, 12, 5, 6))
 
 
-@problem("shape-expression")
+@problem("shape-expression", "dynamic-size")
 def size_divides(fixed):
-    @torch.compile(backend="eager")
+    @torch.compile(backend="eager")  # HERE
     def f(x):
         n = x.shape[0]
-        if not fixed and n % 4 == 0:  # HERE
+        if not fixed and n % 4 == 0:  # ASKED
             return x.reshape(n // 4, -1).sum()
         return x.sum()
 
     return tuple(f(x0(n, 4)) for n in (8, 12, 13, 16))
 
 
-@problem("shape-expression", "recompile-storm")
+@problem("shape-expression", "recompile-storm", "recompile-limit")
 def size_table(fixed):
     edges = [4, 8, 12, 16, 20, 24, 28, 32, 36, 40]
 
-    @torch.compile(backend="eager", dynamic=True)
+    @torch.compile(backend="eager", dynamic=True)  # HERE
     def f(x):
         for k, e in enumerate(edges):
-            if fixed or x.shape[0] <= e:  # HERE
+            if fixed or x.shape[0] <= e:  # ASKED
                 return x * (1 if fixed else k)
         return x
 
@@ -247,13 +247,13 @@ def size_table(fixed):
     return ()
 
 
-@problem("unrolled-loop", "recompile-storm", "recompile-limit")
+@problem("unrolled-loop", "recompile-storm", "recompile-limit", "changing-number")
 def loop_over_int(fixed):
-    @torch.compile(backend="eager")
+    @torch.compile(backend="eager")  # HERE
     def f(x, n):
         if fixed:
             return x + n
-        for _ in range(n):  # HERE
+        for _ in range(n):  # ASKED
             x = x + 1
         return x
 
@@ -262,12 +262,12 @@ def loop_over_int(fixed):
 
 @problem("unrolled-loop", "recompile-storm", "recompile-limit")
 def loop_over_rows(fixed):
-    @torch.compile(backend="eager")
+    @torch.compile(backend="eager")  # HERE
     def f(x):
         if fixed:
             return x.sum(0)
         h = torch.zeros(3)
-        for row in x:  # HERE
+        for row in x:  # ASKED
             h = h + row
         return h
 
@@ -276,12 +276,12 @@ def loop_over_rows(fixed):
 
 @problem("unrolled-loop", "recompile-storm", "recompile-limit")
 def loop_over_time(fixed):
-    @torch.compile(backend="eager")
+    @torch.compile(backend="eager")  # HERE
     def f(x):
         if fixed:
             return x.cumsum(0)[-1]
         h = x[0]
-        for t in range(1, x.shape[0]):  # HERE
+        for t in range(1, x.shape[0]):  # ASKED
             h = h + x[t]
         return h
 
@@ -292,8 +292,8 @@ def loop_over_time(fixed):
 def no_grad_flip(fixed):
     w = torch.ones(6, requires_grad=True)
 
-    @torch.compile(backend="eager")
-    def f(x):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x):
         return x * w
 
     a = f(x0())
@@ -304,8 +304,8 @@ def no_grad_flip(fixed):
 
 @problem("grad-mode")
 def requires_grad_flip(fixed):
-    @torch.compile(backend="eager")
-    def f(x):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x):
         return x * 2
 
     return f(x0()).detach(), f(x0().requires_grad_(not fixed)).detach()
@@ -313,8 +313,8 @@ def requires_grad_flip(fixed):
 
 @problem("grad-mode")
 def inference_mode_flip(fixed):
-    @torch.compile(backend="eager")
-    def f(x):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x):
         return x * 2
 
     a = f(x0())
@@ -325,8 +325,8 @@ def inference_mode_flip(fixed):
 
 @problem("autocast")
 def autocast_flip(fixed):
-    @torch.compile(backend="eager")
-    def f(x):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x):
         return x * 2
 
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not fixed):
@@ -336,8 +336,8 @@ def autocast_flip(fixed):
 
 @problem("function-mode")
 def default_device(fixed):
-    @torch.compile(backend="eager")
-    def f(x):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x):
         return x * 2 + torch.ones(6)
 
     a = f(x0())
@@ -348,8 +348,8 @@ def default_device(fixed):
 
 @problem("tensor-type")
 def parameter_or_tensor(fixed):
-    @torch.compile(backend="eager")
-    def f(x, w):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x, w):
         return x * w
 
     a = f(x0(), torch.ones(6))
@@ -359,8 +359,8 @@ def parameter_or_tensor(fixed):
 
 @problem("tensor-type")
 def tensor_or_number(fixed):
-    @torch.compile(backend="eager")
-    def f(x, s):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x, s):
         return x * s
 
     return f(x0(), torch.tensor(2.0)), f(x0(), torch.tensor(2.0) if fixed else 2.0)
@@ -368,8 +368,8 @@ def tensor_or_number(fixed):
 
 @problem("dtype-or-device")
 def dtype_flip(fixed):
-    @torch.compile(backend="eager")
-    def f(x):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x):
         return x * 2
 
     return f(x0()), f(x0().double() if not fixed else x0()).float()
@@ -377,8 +377,8 @@ def dtype_flip(fixed):
 
 @problem("layout")
 def stride_flip(fixed):
-    @torch.compile(backend="eager")
-    def f(x):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x):
         return x * 2
 
     return f(x0(3, 3)), f(x0(3, 3).t() if not fixed else x0(3, 3).t().contiguous())
@@ -388,8 +388,8 @@ def stride_flip(fixed):
 def channels_last(fixed):
     conv = nn.Conv2d(3, 4, 1).requires_grad_(False)
 
-    @torch.compile(backend="eager")
-    def f(x):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x):
         return conv(x)
 
     a = f(x0(2, 3, 4, 4))
@@ -398,10 +398,10 @@ def channels_last(fixed):
     return a.sum(), b.sum()
 
 
-@problem("dynamic-size")
+@problem("tensor-rank", "dynamic-size", same=False)
 def rank_flip(fixed):
-    @torch.compile(backend="eager")
-    def f(x):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x):
         return x.sum(-1)
 
     return f(x0(3, 4)), f(x0(3, 4) if fixed else x0(2, 3, 4)).reshape(-1)[:3]
@@ -409,17 +409,17 @@ def rank_flip(fixed):
 
 @problem("none-or-tensor")
 def optional_mask(fixed):
-    @torch.compile(backend="eager")
-    def f(x, mask):  # HERE
-        return x if mask is None else x * mask
+    @torch.compile(backend="eager")  # HERE
+    def f(x, mask):
+        return x * 2 if mask is None else x * 2 * mask
 
     return f(x0(), torch.ones(6) if fixed else None), f(x0(), torch.ones(6))
 
 
 @problem("none-or-tensor")
 def optional_first(fixed):
-    @torch.compile(backend="eager")
-    def f(x, mask=None):  # HERE
+    @torch.compile(backend="eager")  # HERE
+    def f(x, mask=None):
         return x if mask is None else x * mask
 
     return f(x0(), torch.ones(6)), f(x0(), torch.ones(6) if fixed else None)
@@ -430,10 +430,10 @@ def train_eval(fixed):
     net = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.0))
     f = torch.compile(net, backend="eager")
     net.train()
-    a = f(x0())
+    a = f(x0())  # HERE
     if not fixed:
         net.eval()
-    return (a - f(x0())).abs().max(), torch.zeros(())
+    return (a - f(x0())).abs().max(), torch.zeros(())  # HERE
 
 
 @problem("new-compile-each-call", "recompile-storm", "recompile-limit")
@@ -445,61 +445,34 @@ def compile_each_call(fixed):
     return tuple((once if fixed else torch.compile(f, backend=lambda gm, ex: gm.forward))(x0()) for _ in range(11))
 
 
-@problem("object-identity", "recompile-storm", "recompile-limit")
-def fresh_lambda(fixed):
-    @torch.compile(backend="eager")
-    def f(x, act):  # HERE
+@problem("object-identity", "recompile-storm", "recompile-limit", "shared-code")
+def fresh_function(fixed):
+    def make(i):
+        names = {}
+        exec("def act(x):\n    return x * 2", names)
+        return names["act"]
+
+    kept = make(0)
+
+    @torch.compile(backend="eager")  # HERE
+    def f(x, act):
         return act(x)
 
-    def double(x):
-        return x * 2
-
-    return tuple(f(x0(), double if fixed else (lambda x, i=i: x * 2)) for i in range(11))
+    return tuple(f(x0(), kept if fixed else make(i)) for i in range(11))
 
 
 @problem("object-identity")
-def fresh_object(fixed):
-    class Act:
-        def __call__(self, x):
-            return x * 2
+def fresh_class(fixed):
+    kept = type("Scale", (), {"k": 2})
 
-        def __hash__(self):
-            return 1
+    @torch.compile(backend="eager")  # HERE
+    def f(x, scale):
+        return x * scale.k
 
-        def __eq__(self, other):
-            return self is other
-
-    kept = Act()
-
-    @torch.compile(backend="eager")
-    def f(x, act, table):  # HERE
-        return table[act](x)
-
-    out = []
-    for _ in range(4):
-        a = kept if fixed else Act()
-        out.append(f(x0(), a, {a: a}))
-    return tuple(out)
+    return tuple(f(x0(), kept if fixed else type("Scale", (), {"k": 2})) for _ in range(4))
 
 
-@problem("object-identity", "recompile-storm", "recompile-limit")
-def fresh_local_function(fixed):
-    def make():
-        def act(x):
-            return x * 2
-
-        return act
-
-    kept = make()
-
-    @torch.compile(backend="eager")
-    def f(x, act):  # HERE
-        return act(x)
-
-    return tuple(f(x0(), kept if fixed else make()) for _ in range(11))
-
-
-@problem("shared-code", "recompile-limit")
+@problem("shared-code", "recompile-limit", "changing-attribute", "recompile-storm")
 def one_class_many_layers(fixed):
     class Layer(nn.Module):
         def __init__(self, i, n):
@@ -526,13 +499,13 @@ def one_class_many_layers(fixed):
         return (run(x0()),)
 
 
-@problem("shared-code", "recompile-limit")
+@problem("shared-code", "recompile-limit", "object-identity", "recompile-storm")
 def decorator_wrapper(fixed):
     import functools
 
     def timed(f):
-        @functools.wraps(f)
-        def wrapper(*args):  # HERE
+        @functools.wraps(f)  # HERE
+        def wrapper(*args):
             return f(*args)
 
         return wrapper
@@ -545,11 +518,19 @@ def decorator_wrapper(fixed):
     return tuple(g(x0()) for g in functions)
 
 
-@problem("shared-code")
+@problem("shared-code", "recompile-storm")
 def stock_modules(fixed):
-    nets = [torch.compile(nn.Linear(4, n), backend="eager") for n in range(2, 8)]
+    nets = [nn.Linear(4, n) for n in range(2, 8)]
+    if fixed:
+        run = torch.compile(lambda x: [net(x).sum() * 0 for net in nets], backend="eager")
+    else:
+        fast = [torch.compile(net, backend="eager") for net in nets]
+
+        def run(x):
+            return [net(x).sum() * 0 for net in fast]  # HERE
+
     with torch.no_grad():
-        return tuple(net(x0(2, 4)).sum() * 0 for net in nets)  # HERE
+        return tuple(run(x0(2, 4)))
 
 
 @problem("break-value", "data-dependent-value")
@@ -559,7 +540,7 @@ def value_across_break(fixed):
         n = x.sum() if fixed else int(x.sum())  # HERE
         return x * n
 
-    return tuple(f(torch.ones(i)).sum() for i in (3, 4, 5))
+    return tuple(f(torch.full((3,), float(i))).sum() for i in (3, 4, 5))
 
 
 @problem("mark-dynamic-violated")
@@ -576,40 +557,39 @@ def marked_but_fixed(fixed):
         return (x0(6, 2),)
 
 
-@problem("recompile-limit", "dynamic-size")
+@problem("recompile-limit", "dynamic-size", "recompile-storm")
 def config_limit(fixed):
     with torch._dynamo.config.patch(recompile_limit=8 if fixed else 1):
 
-        @torch.compile(backend="eager")
-        def f(x):  # HERE
+        @torch.compile(backend="eager")  # HERE
+        def f(x):
             return x * 2
 
         return tuple(f(x0(n)) for n in (3, 4, 5))
 
 
-@problem("per-thread-config")
+@problem("per-thread-config", "recompile-limit", "changing-number", "recompile-storm")
 def thread_config(fixed):
     import threading
 
-    out = {}
+    out = []
 
     @torch.compile(backend="eager")
-    def f(x):
-        return x * x.sum().item()  # HERE
+    def f(x, name):
+        return x * len(name)
 
-    torch._dynamo.config.capture_scalar_outputs = True
+    torch._dynamo.config.recompile_limit = 64  # HERE
 
-    def work():
+    def serve():
         if fixed:
-            torch._dynamo.config.capture_scalar_outputs = True
-        out["worker"] = f(x0())
+            torch._dynamo.config.recompile_limit = 64
+        out.extend(f(x0(), "a" * i) for i in range(11))
 
-    out["main"] = f(x0())
-    t = threading.Thread(target=work)
-    t.start()
-    t.join()
-    torch._dynamo.config.capture_scalar_outputs = False
-    return out["main"], out["worker"]
+    thread = threading.Thread(target=serve)
+    thread.start()
+    thread.join()
+    torch._dynamo.config.recompile_limit = 8
+    return tuple(out)
 
 
 if __name__ == "__main__":

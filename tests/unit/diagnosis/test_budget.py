@@ -1,0 +1,184 @@
+"""Budgets, baselines, and what CI systems read: JUnit XML, SARIF against the official schema, GitHub annotations."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+import fxscope
+from fxscope.cli.check import command
+from fxscope.diagnosis.budget import Budget, baseline_of, load_baseline, save_baseline, violations
+from fxscope.diagnosis.diagnose import diagnose
+from fxscope.diagnosis.findings import Finding
+from fxscope.errors import CheckFailed, UnreadableError, UsageError
+from fxscope.report.github import annotation
+from fxscope.report.junit import junit
+from fxscope.report.sarif import sarif
+
+Problems = Callable[[str], tuple[Path, dict[str, Any]]]
+SCHEMA = Path(__file__).resolve().parents[2] / "data" / "sarif-2.1.0-rtm.5.json.xz"
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture
+def printing(problems: Problems) -> Path:
+    return problems("breaks")[0] / "print_shape"
+
+
+@pytest.fixture
+def storm(problems: Problems) -> Path:
+    return problems("recompiles")[0] / "global_int"
+
+
+def run(*arguments: str | Path) -> tuple[BaseException | None, str]:
+    result = CliRunner().invoke(command, [str(argument) for argument in arguments])
+    return result.exception, result.stdout
+
+
+def test_within_and_beyond_a_budget(printing: Path) -> None:
+    recording = fxscope.open(printing)
+    assert violations(recording, Budget(max_graph_breaks=1, max_recompiles=0)) == []
+    (violation,) = violations(recording, Budget(max_graph_breaks=0))
+    assert violation.rule == "max-graph-breaks"
+    assert violation.file.endswith("breaks.py")
+    assert "print" in violation.details[0]
+    (violation,) = violations(recording, Budget(max_compile_seconds=0.0))
+    assert violation.rule == "max-compile-seconds"
+    (violation,) = violations(recording, Budget(fail_on="medium"))
+    assert violation.rule == "print"
+    assert violations(recording, Budget(fail_on="high")) == []
+
+
+def test_the_command_fails_with_one_line(printing: Path, storm: Path) -> None:
+    error, output = run(printing, "--max-graph-breaks", "0")
+    assert isinstance(error, CheckFailed)
+    assert error.exit_code == 1
+    assert "FAIL  max-graph-breaks: 1 graph breaks at 1 sites, allowed 0" in output
+    error, output = run(printing, "--max-graph-breaks", "1")
+    assert error is None
+    assert "ok    max-graph-breaks" in output
+    error, _ = run(storm)
+    assert isinstance(error, CheckFailed)
+    error, _ = run(storm, "--max-recompiles", "3")
+    assert "7 recompiles, allowed 3" in str(error)
+
+
+def test_json_is_one_document(printing: Path) -> None:
+    from fxscope.cli.check import json_schema
+
+    error, output = run(printing, "--max-graph-breaks", "0", "--json")
+    assert isinstance(error, CheckFailed)
+    document = json.loads(output)
+    assert document["schema"] == "fxscope.check/1"
+    assert document["passed"] is False
+    jsonschema.validate(document, json_schema())
+
+
+def test_baseline_round_trip(printing: Path, storm: Path, tmp_path: Path) -> None:
+    file = tmp_path / "baseline.json"
+    error, _ = run(printing, "--baseline", file, "--update-baseline")
+    assert error is None
+    assert load_baseline(file) == baseline_of(fxscope.open(printing))
+    assert run(printing, "--baseline", file)[0] is None
+    error, output = run(storm, "--baseline", file)
+    assert isinstance(error, CheckFailed)
+    assert "recompiles of f (recompiles.py) by changing-global, known 0" in output
+    save_baseline(file, baseline_of(fxscope.open(storm)))
+    error, output = run(printing, "--baseline", file)
+    assert "new graph break at breaks.py" in output
+
+
+def test_a_baseline_does_not_mind_moved_lines(printing: Path) -> None:
+    recording = fxscope.open(printing)
+    baseline = baseline_of(recording)
+    for found in recording.graph_breaks:
+        found.line += 7
+        found.user_line += 7
+    assert violations(recording, Budget(), baseline) == []
+
+
+def test_bad_baselines(printing: Path, tmp_path: Path) -> None:
+    error, _ = run(printing, "--baseline", tmp_path / "none.json")
+    assert isinstance(error, UnreadableError)
+    assert "--update-baseline" in str(error)
+    (tmp_path / "bad.json").write_text('{"schema": "other/1"}')
+    error, _ = run(printing, "--baseline", tmp_path / "bad.json")
+    assert isinstance(error, UnreadableError)
+    error, _ = run(printing, "--update-baseline")
+    assert isinstance(error, UsageError)
+
+
+def test_junit(printing: Path, tmp_path: Path) -> None:
+    file = tmp_path / "junit.xml"
+    run(printing, "--max-graph-breaks", "0", "--max-recompiles", "0", "--junit", file)
+    suite = ET.parse(file).getroot().find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    cases = {case.get("name"): case.find("failure") for case in suite.iter("testcase")}
+    assert cases["max-recompiles"] is None
+    failure = cases["max-graph-breaks"]
+    assert failure is not None
+    assert "is_compiling" in str(failure.text)
+
+
+def test_junit_takes_any_text() -> None:
+    from fxscope.diagnosis.budget import Violation
+
+    text = junit("a\x00b<&>\ud800", ["r"], [Violation(rule="r", message="\x1b[31m<b>\x08", details=("]]>",))])
+    ET.fromstring(text)
+
+
+def sarif_schema() -> Any:
+    return json.loads(lzma.decompress(SCHEMA.read_bytes()))
+
+
+@pytest.mark.parametrize("script", ["breaks", "recompiles"])
+def test_sarif_is_valid(problems: Problems, script: str) -> None:
+    folder, facts = problems(script)
+    findings = [
+        finding
+        for name in facts
+        if (folder / name).is_dir() and list((folder / name).iterdir())
+        for finding in diagnose(fxscope.open(folder / name))
+    ]
+    assert len(findings) > 30
+    document = json.loads(sarif(findings, root=str(Path(__file__).resolve().parents[3])))
+    jsonschema.Draft4Validator(sarif_schema()).validate(document)
+    (run_,) = document["runs"]
+    rules = [rule["id"] for rule in run_["tool"]["driver"]["rules"]]
+    uris = set()
+    for result in run_["results"]:
+        assert rules[result["ruleIndex"]] == result["ruleId"]
+        for location in result.get("locations", []):
+            uris.add(location["physicalLocation"]["artifactLocation"]["uri"])
+    assert f"tests/data/diagnosis/{script}.py" in uris
+
+
+def test_sarif_of_nothing_is_valid_too() -> None:
+    jsonschema.Draft4Validator(sarif_schema()).validate(json.loads(sarif([])))
+
+
+def test_github_annotation_is_escaped() -> None:
+    finding = Finding(
+        ids=["print"], category="breaks", severity="high", title="50% of\nit", file="/repo/a,b:c.py", line=3, fix="x\ny"
+    )
+    assert (
+        annotation(finding, "/repo") == "::error file=a%2Cb%3Ac.py,line=3,title=fxscope%3A print::50%25 of%0Ait. x%0Ay"
+    )
+    finding = Finding(ids=["print"], category="breaks", severity="info", title="t")
+    assert annotation(finding) == "::notice title=fxscope%3A print::t. "
+
+
+def test_files_are_written_by_the_command(printing: Path, tmp_path: Path) -> None:
+    error, output = run(printing, "--max-graph-breaks", "9", "--sarif", tmp_path / "a.sarif", "--github")
+    assert error is None
+    jsonschema.Draft4Validator(sarif_schema()).validate(json.loads((tmp_path / "a.sarif").read_text()))
+    assert output.startswith("::warning file=")

@@ -1,0 +1,131 @@
+"""What is read from the program's own text: calls that came to nothing, late hooks, modes, settings, generators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fxscope
+from fxscope.diagnosis.diagnose import diagnose
+from fxscope.diagnosis.findings import Finding
+from fxscope.diagnosis.program import create_graph_call, dynamo_settings, generator_compiled, late_hooks
+
+
+def recorded_nothing(folder: Path, source: str, exit_code: int = 0) -> list[Finding]:
+    """Findings of a recording in which nothing was compiled, of a program with this text."""
+    import json
+
+    script = folder / "program.py"
+    script.write_text(source)
+    run = folder / "run.fxscope"
+    run.mkdir()
+    (run / "session.json").write_text(json.dumps({"argv": [str(script)], "cwd": str(folder), "exit_code": exit_code}))
+    return diagnose(fxscope.open(run))
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "ids", "words"),
+    [
+        (
+            "import torch\nmodel = f()\ntorch.compile(model)\nmodel(x)\n",
+            3,
+            ["nothing-compiled"],
+            "model = torch.compile(model)",
+        ),
+        (
+            "import torch\nclass M:\n    def load(self):\n        self = torch.compile(self, dynamic=True)\n",
+            4,
+            ["nothing-compiled"],
+            "self.compile(dynamic=True)",
+        ),
+        (
+            "import torch\ndef setup(net):\n    fast = torch.compile(net)\n    return net\n",
+            3,
+            ["nothing-compiled"],
+            "net.compile()",
+        ),
+        (
+            "import torch\nfrom torch.utils.flop_counter import FlopCounterMode\nfast = torch.compile(net)\nwith FlopCounterMode():\n    fast(x)\n",
+            4,
+            ["nothing-compiled", "dispatch-mode"],
+            "Leave the mode",
+        ),
+        (
+            "import torch\nclass Log(TorchDispatchMode):\n    pass\nfast = torch.compile(net)\nwith Log():\n    fast(x)\n",
+            5,
+            ["nothing-compiled", "dispatch-mode"],
+            "Leave the mode",
+        ),
+        (
+            "import torch\n@torch.compile\ndef rows(x):\n    for r in x:\n        yield r\nlist(rows(x))\n",
+            3,
+            ["nothing-compiled", "generator"],
+            "consumes the generator",
+        ),
+        (
+            "import torch\nfast = torch.compile(net)\nnet(x)\n",
+            2,
+            ["nothing-compiled"],
+            "Call the compiled function itself",
+        ),
+        ("import torch\nprint(1)\n", 0, ["nothing-compiled"], "Call what torch.compile returns"),
+    ],
+)
+def test_nothing_compiled(tmp_path: Path, source: str, line: int, ids: list[str], words: str) -> None:
+    (finding,) = recorded_nothing(tmp_path, source)
+    assert finding.ids == ids
+    assert finding.line == line
+    assert finding.severity == "high"
+    assert words in finding.fix
+
+
+def test_hooks_between_two_calls_are_late(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(
+        "import torch\nnet.register_forward_hook(early)\nfast = torch.compile(net)\nfast(x)\n"
+        "net[0].register_forward_hook(late)\nfast(x)\nnet.register_forward_hook(after)\n"
+    )
+    assert [place.line for place in late_hooks(str(file))] == [5]
+
+
+def test_a_hook_before_the_only_call_is_fine(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(
+        "import torch\nfast = torch.compile(net)\nnet.register_forward_hook(h)\nfor x in data:\n    fast(x)\n"
+    )
+    assert late_hooks(str(file)) == []
+
+
+def test_settings_are_read_as_constants_only(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(
+        "import torch\ntorch._dynamo.config.recompile_limit = 64\ntorch._dynamo.config.suppress_errors = flag()\nx.config.y = 1\n"
+    )
+    assert [(place.text, place.value, place.line) for place in dynamo_settings(str(file))] == [
+        ("recompile_limit", 64, 2)
+    ]
+
+
+def test_gradients_of_gradients(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("import torch\ng, = torch.autograd.grad(f(x), x, create_graph=True)\n")
+    place = create_graph_call(str(file))
+    assert place is not None
+    assert place.line == 2
+    file = tmp_path / "b.py"
+    file.write_text("import torch\ng, = torch.autograd.grad(f(x), x, create_graph=False)\n")
+    assert create_graph_call(str(file)) is None
+
+
+def test_a_nested_generator_does_not_make_its_function_one(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(
+        "import torch\n@torch.compile\ndef f(x):\n    def rows():\n        yield x\n    return list(rows())\n"
+    )
+    assert generator_compiled(str(file)) is None
+
+
+def test_a_program_that_does_not_parse_is_no_obstacle(tmp_path: Path) -> None:
+    (finding,) = recorded_nothing(tmp_path, "def (:\n")
+    assert finding.ids == ["nothing-compiled"]
