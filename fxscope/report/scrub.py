@@ -16,7 +16,7 @@ from fxscope.trace.index import Event, LogIndex
 from fxscope.trace.line import BadEnvelope, decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import IO
 
@@ -43,7 +43,9 @@ class _Nothing:
         """Events are decoded later."""
 
 
-def scrub(path: str | Path, out: Path, hide: frozenset[Topic]) -> Scrubbed:
+def scrub(
+    path: str | Path, out: Path, hide: frozenset[Topic], wanted: Callable[[Event], bool] = lambda _event: True
+) -> Scrubbed:
     """Write a scrubbed copy of every log under ``path`` into the folder ``out``.
 
     The program's output (``output.log``), saved tensors and what else lies beside the logs are not copied.
@@ -52,6 +54,7 @@ def scrub(path: str | Path, out: Path, hide: frozenset[Topic]) -> Scrubbed:
         path: A recording, a folder of logs or one log.
         out: A folder; made where it is absent.
         hide: Which of source, paths, names and hosts to remove.
+        wanted: Which events to copy.
 
     Raises:
         UnreadableError: There is no log.
@@ -75,7 +78,7 @@ def scrub(path: str | Path, out: Path, hide: frozenset[Topic]) -> Scrubbed:
         for suffix in (".gz", ".xz", ".zst"):
             name = name.removesuffix(suffix)
         with open(out / name, "wb") as file:
-            _write(index, rules, file, done)
+            _write(index, rules, file, done, wanted)
         done.logs.append(name)
     _copy_session(path, out, rules)
     for source in sources:
@@ -128,11 +131,13 @@ def _artifact(event: Event) -> str:
     return str(event.value.get("name", "")) if event.name == "artifact" and isinstance(event.value, dict) else ""
 
 
-def _write(index: LogIndex, rules: Rules, file: IO[bytes], done: Scrubbed) -> None:
+def _write(index: LogIndex, rules: Rules, file: IO[bytes], done: Scrubbed, wanted: Callable[[Event], bool]) -> None:
     done.skipped += index.torn + index.foreign
     for event, prefix in _events(index):
         if event is None:
             done.skipped += 1
+            continue
+        if not wanted(event):
             continue
         envelope: dict[str, Any] = {
             key: item if key == "has_payload" else rules.value(item, key) for key, item in event.envelope.items()

@@ -268,9 +268,12 @@ class Rules:
             return text
         if self._name_pattern is None:
             names = "|".join(sorted(map(re.escape, self._names), key=len, reverse=True))
-            # An underscore counts as a border: graphs spell L['self'].scale as l_self_scale.
-            self._name_pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{names})(?![A-Za-z0-9])")
-        return self._name_pattern.sub(lambda m: self._names[m[0]], text)
+            # An underscore counts as a border: graphs spell L['self'].scale as l_self_scale. A keyword argument belongs to
+            # the called function, and renamed it would make the graph one that no longer runs.
+            self._name_pattern = re.compile(
+                rf"(?P<keyword>(?<=[(,] )\w+(?= = )|(?<=\()\w+(?= = ))|(?<![A-Za-z0-9])(?:{names})(?![A-Za-z0-9])"
+            )
+        return self._name_pattern.sub(lambda m: m[0] if m["keyword"] else self._names[m[0]], text)
 
     def _file(self, path: str) -> str:
         base = path.replace("\\", "/").rsplit("/", 1)[-1]

@@ -1,0 +1,52 @@
+"""A bug bundle is whole, runs, and tells nothing of its user."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fxscope.errors import UsageError
+from fxscope.recording.recording import open_recording
+from fxscope.report.bundle import bundle
+from fxscope.report.scrub_rules import TOPICS
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(("log", "graph"), [("models/T5", None), ("tlparse/cache_hit_miss.log", "0/0")])
+def test_a_bundle_runs_and_reads(shared: Path, tmp_path: Path, log: str, graph: str | None) -> None:
+    path = shared / "traces" / log
+    recording = open_recording(path)
+    if graph is None:
+        graph = next(c.id for c in recording.compiles if "dynamo" in c.stages and (c.nodes or 0) > 5)
+    names = bundle(path, graph, "dynamo", tmp_path / "bug.zip", frozenset(TOPICS))
+    assert {"issue.md", "graph.txt", "repro.py"} <= set(names)
+    with zipfile.ZipFile(tmp_path / "bug.zip") as file:
+        file.extractall(tmp_path)
+    again = open_recording(tmp_path / "log")
+    assert again.session.notes == []
+    assert again.find(graph).nodes == recording.find(graph).nodes
+    everything = b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.suffix != ".zip")
+    for line in recording.find(graph).stack:
+        if line.file.startswith(("/home/", "/data/users/")):
+            assert line.file.encode() not in everything
+        assert len(line.code) < 12 or line.code.encode() not in everything
+    done = subprocess.run(
+        [sys.executable, "repro.py"], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr[-1500:]
+    issue = (tmp_path / "issue.md").read_text()
+    assert f"torch {recording.session.torch}" in issue
+
+
+@pytest.mark.shared
+def test_bad_input_is_one_line(shared: Path, tmp_path: Path) -> None:
+    path = shared / "traces" / "models" / "T5"
+    with pytest.raises(UsageError, match="99/0"):
+        bundle(path, "99/0", "dynamo", tmp_path / "x.zip", frozenset(TOPICS))
+    (tmp_path / "y.zip").touch()
+    with pytest.raises(UsageError, match="exists already"):
+        bundle(path, "0/0", "dynamo", tmp_path / "y.zip", frozenset(TOPICS))
