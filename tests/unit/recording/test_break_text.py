@@ -53,13 +53,17 @@ def test_prefixes_are_no_kind() -> None:
     for prefix, skipped in (
         ("Encountered graph break when attempting to trace CALL: a function call, e.g. f(x, y):", False),
         (
-            "Encountered graph break that we cannot resume from. Compiling up to the previous resumable state, then "
-            "skipping the rest of the function. Graph break encountered:",
+            (
+                "Encountered graph break that we cannot resume from. Compiling up to the previous resumable state, then "
+                "skipping the rest of the function. Graph break encountered:"
+            ),
             False,
         ),
         (
-            "Failed to handle graph break gracefully. Skipping the function and falling back to eager. Graph break "
-            "encountered:",
+            (
+                "Failed to handle graph break gracefully. Skipping the function and falling back to eager. Graph break "
+                "encountered:"
+            ),
             True,
         ),
     ):

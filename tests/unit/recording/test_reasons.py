@@ -73,8 +73,10 @@ CASES = [
     ("utils_device.CURRENT_DEVICE == None", "default_device", None, "None", None),
     ("x.dtype == torch.float32", "dtype", "L['x'].dtype", "torch.float32", None),
     (
-        "BACKEND_MATCH failure: torch.compile detected different backend callables. Cached backend: A(id=0x1). "
-        "New backend: B(id=0x2). If this is unexpected, wrap it.",
+        (
+            "BACKEND_MATCH failure: torch.compile detected different backend callables. Cached backend: A(id=0x1). "
+            "New backend: B(id=0x2). If this is unexpected, wrap it."
+        ),
         "backend",
         None,
         "A(id=0x1)",

@@ -152,6 +152,39 @@ def test_child_in_its_own_file_without_strings(tmp_path: Path) -> None:
     assert recording.find("p4242:0/0").stack == recording.find("0/0").stack
 
 
+def test_suppressed_duplicates_join_the_first_of_their_line(tmp_path: Path) -> None:
+    log = lzma.decompress((TRACES / "branches.log.xz").read_bytes()).decode()
+    again = (
+        "V1129 14:36:51.000000 {pid} torch/_dynamo/symbolic_convert.py:5098] "
+        '{{"artifact": {{"name": "dynamo_graph_break_reason", "encoding": "string"}}, "frame_id": 2, "frame_compile_id": 0, '
+        '"attempt": 0}}\n\tGraph break (user stack suppressed due to duplicate graph break) in user code at '
+        "/home/user/program/logs.py:4\n\tGraph Break Reason: {reason}\n"
+    )
+    pid = log.split(" ", 3)[2]
+    path = tmp_path / "a.log"
+    path.write_text(log + again.format(pid=pid, reason="Data-dependent branching") + again.format(pid=pid, reason=""))
+    recording = fxscope.open(path)
+    row = next(row for row in recording.graph_breaks if row.line == 4)
+    assert (row.count, row.kind, row.gb_id) == (3, "Data-dependent branching", "GB0170")
+    assert row.compile_ids == ["0/0", "2/0"]
+    assert recording.totals.graph_breaks == 4
+    assert recording.totals.break_sites == 2
+
+
+def test_clock_that_jumps_back(tmp_path: Path) -> None:
+    log = lzma.decompress((TRACES / "reset.log.xz").read_bytes())
+    path = tmp_path / "a.log"
+    path.write_bytes(
+        log.replace(b"V1129 14:36:31", b"V1129 13:36:31").replace(b'"end_time_us": 17', b'"end_time_us": 16')
+    )
+    recording = fxscope.open(path)
+    assert [row.id for row in sorted(recording.compiles, key=lambda row: row.started)] == [
+        row.id for row in recording.compiles
+    ]
+    assert recording.totals.compile_seconds >= 0
+    assert all((row.seconds or 0) >= 0 for row in recording.compiles)
+
+
 def test_find_says_what_there_is() -> None:
     recording = opened("reset")
     with pytest.raises(UsageError, match=r"no compile '7/7'.*0/0"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -113,6 +115,30 @@ def test_html_is_self_contained(shared: Path) -> None:
     assert sum("data-text" in attributes for _, attributes in page.tags) > 20
     assert sum(tag == "rect" for tag, _ in page.tags) > 50
     assert "class GraphModule(torch.nn.Module)" in text
+
+
+@pytest.mark.slow
+def test_search_in_a_browser(tmp_path: Path) -> None:
+    """The page's own script finds a line, opens its graph, and hides what does not match; the browser runs nothing else."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no Chromium here")
+    traces = Path(__file__).resolve().parents[2] / "data" / "traces"
+    pages = {"good": traces / "reset.log.xz", "hostile": write_hostile(tmp_path)}
+    found = {}
+    for name, log in pages.items():
+        page = tmp_path / f"{name}.html"
+        page.write_text(render_html(fxscope.open(log)), encoding="utf-8")
+        query = "x_.cos()" if name == "good" else "GraphModule"
+        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"]
+        done = subprocess.run(
+            [*command, f"{page.as_uri()}#q={query}"], capture_output=True, text=True, timeout=200, check=False
+        )
+        found[name] = done.stdout
+    assert "2 of 9" in found["good"]  # two of six compiles and three recompiles are of g
+    assert found["good"].count("<mark>") >= 2
+    assert "alert(1)" in found["hostile"]
+    assert found["hostile"].count("<script") == 1
 
 
 def test_artifacts_stay_in_their_folder(tmp_path: Path) -> None:
