@@ -1,0 +1,162 @@
+"""Small device functions that generated kernels call, where Triton's language has none."""
+
+# Triton evaluates annotations, so there are none; `max` and `min` are called as device.max and device.min.
+# ruff: noqa: A001, ANN001, ANN201, ANN202, N803, SIM108
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+
+@triton.jit
+def _max(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _min(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def max(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
+    """Largest; NaN wins, as in torch.amax."""
+    return tl.reduce(x, axis, _max, keep_dims=keep_dims)
+
+
+@triton.jit
+def min(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
+    """Smallest; NaN wins."""
+    return tl.reduce(x, axis, _min, keep_dims=keep_dims)
+
+
+@triton.jit
+def argmax_merge(a, i, b, j):
+    """The larger of two values with its index; NaN is largest, of equals the first."""
+    first = (a > b) | ((a != a) & (b == b))
+    tie = ((a == b) | ((a != a) & (b != b))) & (i < j)
+    keep = first | tie
+    return tl.where(keep, a, b), tl.where(keep, i, j)
+
+
+@triton.jit
+def argmin_merge(a, i, b, j):
+    """The smaller of two values with its index; NaN is smallest, of equals the first."""
+    first = (a < b) | ((a != a) & (b == b))
+    tie = ((a == b) | ((a != a) & (b != b))) & (i < j)
+    keep = first | tie
+    return tl.where(keep, a, b), tl.where(keep, i, j)
+
+
+@triton.jit
+def argmax(x, index, axis: tl.constexpr, keep_dims: tl.constexpr = False):
+    """The largest value and its index."""
+    return tl.reduce((x, index), axis, argmax_merge, keep_dims=keep_dims)
+
+
+@triton.jit
+def argmin(x, index, axis: tl.constexpr, keep_dims: tl.constexpr = False):
+    """The smallest value and its index."""
+    return tl.reduce((x, index), axis, argmin_merge, keep_dims=keep_dims)
+
+
+@triton.jit
+def floor_div(a, b):
+    """Integer division rounded down; Triton's ``//`` rounds towards zero."""
+    quotient = a // b
+    return quotient - ((a - quotient * b != 0) & ((a < 0) != (b < 0))).to(tl.int32)
+
+
+@triton.jit
+def remainder(a, b):
+    """Remainder with the sign of the divisor."""
+    if (a + b).dtype.is_floating():
+        rest = libdevice.fmod(a, b + 0 * a)
+    else:
+        rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@triton.jit
+def exp(x):
+    """2^(x log2 e) with the hardware's ex2, subnormals flushed."""
+    return tl.inline_asm_elementwise(
+        "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * 1.4426950408889634], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def rcp(x):
+    """1 / x to one unit in the last place."""
+    return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+@triton.jit
+def fast_div(a, b):
+    """A / b to two units in the last place; operands that are not float32 divide as usual."""
+    if (a + b).dtype == tl.float32:
+        return a / b
+    return a / b
+
+
+@triton.jit
+def sigmoid(x):
+    """1 / (1 + exp(-x))."""
+    return rcp(1.0 + exp(-x))
+
+
+@triton.jit
+def tanh(x):
+    """The hardware's tanh, relative error 2^-11: half of a bfloat16's rounding at most."""
+    return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+@triton.jit
+def sigmoid_by_tanh(x):
+    """0.5 + 0.5 tanh(x / 2): one special-function instruction, absolute error 2^-12."""
+    return 0.5 * tanh(0.5 * x) + 0.5
+
+
+@triton.jit
+def erf(x):
+    """Error function."""
+    return libdevice.erf(x)
+
+
+@triton.jit
+def unpack_bf16(x):
+    """bfloat16 to float32, done where it stands: the row stays packed, two elements a register, until then."""
+    return tl.inline_asm_elementwise(
+        "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [x], dtype=tl.float32, is_pure=False, pack=2
+    )
+
+
+@triton.jit
+def unpack_fp16(x):
+    """float16 to float32, done where it stands."""
+    return tl.inline_asm_elementwise(
+        "{ .reg .b16 lo, hi; mov.b32 {lo, hi}, $2; cvt.f32.f16 $0, lo; cvt.f32.f16 $1, hi; }",
+        "=f,=f,r",
+        [x],
+        dtype=tl.float32,
+        is_pure=False,
+        pack=2,
+    )
+
+
+@triton.jit
+def wrap(i, n):
+    """I modulo n for i < 2n: one subtraction and one unsigned minimum."""
+    return tl.minimum(i.to(tl.uint32), (i - n).to(tl.uint32)).to(tl.int32)
+
+
+@triton.jit
+def shifted_copies(source_ptr, target_ptr, N: tl.constexpr, PITCH: tl.constexpr, BLOCK: tl.constexpr):
+    """Row k of the target is the source from its element k on: whatever a row's shift, its weights start on 16 bytes."""
+    shift = tl.program_id(0)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(source_ptr + shift + cols, mask=shift + cols < N, other=0)
+    tl.store(target_ptr + shift * PITCH + cols, values, mask=cols < PITCH)

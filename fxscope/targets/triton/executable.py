@@ -1,0 +1,310 @@
+"""A compiled island: its kernels in order, the library calls between them, and the Python that starts them."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule, Node
+
+from fxscope.targets.target import Kind, Listing
+from fxscope.targets.triton import module
+from fxscope.targets.triton.emit import Source, Writer
+from fxscope.targets.triton.expand import specialise
+from fxscope.targets.triton.fuse import Plan, packet
+from fxscope.targets.triton.ir import Kernel, Memory
+from fxscope.targets.triton.nest import Nest
+from fxscope.targets.triton.schedule import Schedule, candidates
+
+Chooser = Callable[["Nest", Callable[["Nest", Schedule], Source], str, dict[str, torch.Tensor]], Schedule]
+
+
+def first_candidate(nest: Nest, write: Any, name: str, values: Any) -> Schedule:
+    """The formulation that is taken untimed."""
+    return candidates(nest)[0]
+
+
+def tuned(device: torch.device) -> Chooser:
+    """Choose by measurement on a device."""
+    from fxscope.targets.triton.tune import Tuner
+
+    return Tuner(device).choose
+
+
+def comments(graph: GraphModule) -> dict[str, str]:
+    """Per node the line of the program it came from, else the call itself."""
+    out = {}
+    for node in graph.graph.nodes:
+        if node.op == "call_function":
+            out[node.name] = _origin(node) or _call(node)
+    return out
+
+
+def _origin(node: Node) -> str:
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").strip().splitlines()]
+    if len(lines) < 2 or not lines[-2].startswith("File "):
+        return ""
+    file, _, rest = lines[-2].removeprefix("File ").partition(", line ")
+    name = file.strip('"').replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{lines[-1]}  [{name}:{rest.split(',')[0]}]"
+
+
+def _call(node: Node) -> str:
+    args = ", ".join(a.name if isinstance(a, Node) else str(a) for a in node.args)
+    return f"{node.name} = {packet(node)}({args})"
+
+
+def kernel_name(plan: Plan, kernel: Kernel) -> str:
+    """``fused_add_relu`` for a kernel of these ops, at most four of them."""
+    nodes = {node.name: node for node in plan.island.graph.nodes}
+    ops = [packet(nodes[name]).rsplit(".", 1)[-1].strip("_") for name in kernel.nodes]
+    words = list(dict.fromkeys(ops))
+    return "fused_" + "_".join(words[:4]) + ("_more" if len(words) > 4 else "")
+
+
+class Compiled:
+    """An island compiled for inputs of one signature."""
+
+    def __init__(
+        self,
+        island: GraphModule,
+        inputs: Sequence[Any],
+        choose: Chooser,
+        device: torch.device,
+        interpreted: bool,
+        *,
+        bind: bool = True,
+    ) -> None:
+        self.graph = specialise(island, inputs)
+        self.plan = Plan(self.graph)
+        for memory, value in zip(self.plan.inputs, inputs, strict=True):
+            if memory is not None:
+                memory.misaligned = _shift(value) != 0
+        self.device = device
+        self.interpreted = interpreted
+        self.inputs: Sequence[Any] = inputs
+        self.values = {
+            m.name: x
+            for m, x in zip(self.plan.inputs, inputs, strict=True)
+            if m is not None and not isinstance(x, FakeTensor)
+        }
+        self.sources: list[Source] = []
+        self.launches = 0
+        self.host = self._write(choose)
+        self.inputs = ()
+        self.values = {}  # the example inputs served the tuning; do not keep them alive
+        self.call: Callable[..., tuple[Any, ...]]
+        if bind:
+            self.call = self._bind()
+
+    # -- writing
+
+    def _write(self, choose: Chooser) -> str:
+        notes = comments(self.graph)
+        names = [m.name if m is not None else f"unused_{i}" for i, m in enumerate(self.plan.inputs)]
+        lines = [*self._fits(names), f"def call({', '.join(names)}):"]
+        taken: dict[str, int] = {}
+        for kernel in self.plan.kernels.values():
+            if kernel.extern is not None:
+                lines.append(self._extern_line(kernel))
+                self.launches += 1
+                continue
+            if not kernel.stores:
+                continue
+            name = kernel_name(self.plan, kernel)
+            taken[name] = taken.get(name, 0) + 1
+            name = name if taken[name] == 1 else f"{name}_{taken[name]}"
+            nest = Nest(kernel, self.plan.axes)
+            writer = functools.partial(write, name=name, notes=notes, plan=self.plan)
+            schedule = choose(nest, writer, name, self.values)
+            source = writer(nest, schedule)
+            self.sources.append(source)
+            for memory in source.shifted:
+                pitch = -(-nest.col_count // 64) * 64
+                lines.append(f"    {memory.name}_shifted = shifted_copies({memory.name}, {nest.col_count}, {pitch})")
+                self.launches += 1
+            for _, memory, _ in kernel.stores:
+                lines.append(f"    {memory.name} = {_empty(memory)}")
+            args = [f"{m.name}_shifted" for m in source.shifted] + [m.name for m in source.args]
+            lines.append(f"    {name}({', '.join(args)})")
+            self.launches += 1
+        outputs = [self._output_text(memory, seen) for memory, seen in self.plan.outputs]
+        lines.append(f"    return ({', '.join(outputs)}{',' if outputs else ''})")
+        return "\n".join(lines) + "\n"
+
+    def _fits(self, names: list[str]) -> list[str]:
+        """A function that says whether inputs are what this was compiled for."""
+        tests = []
+        for name, memory, value in zip(names, self.plan.inputs, self.inputs, strict=True):
+            if memory is None:
+                tests.append(f"{name} == {value!r}")
+                continue
+            test = f"{name}.shape == {memory.shape} and {name}.stride() == {memory.strides} and {name}.dtype is {memory.dtype}"
+            tests.append(f"{test} and {name}.data_ptr() & 15 == {_shift(value)} and {name}.device == device")
+        return [f"def fits({', '.join(names)}):", f"    return {' and '.join(tests) or True}", ""]
+
+    def _output_text(self, memory: Memory | None, seen: Any) -> str:
+        if memory is None:
+            return _constant(seen)
+        if seen is None:
+            return memory.name
+        return _as_strided(memory, seen, self.plan)
+
+    def _extern_line(self, kernel: Kernel) -> str:
+        assert kernel.extern is not None
+        target, args, kwargs = kernel.extern
+        words = []
+        for arg in args:
+            if isinstance(arg, tuple):
+                memory, seen = arg
+                words.append(memory.name if seen is None else _as_strided(memory, seen, self.plan))
+            else:
+                words.append(repr(arg))
+        words += [f"{name}={value!r}" for name, value in kwargs.items()]
+        home = next(key for key, index in self.plan.home.items() if index == kernel.index)
+        return f"    {self.plan.memory[home].name} = torch.ops.{target}({', '.join(words)})"
+
+    def _bind(self) -> Callable[..., tuple[Any, ...]]:
+        space: dict[str, Any] = {
+            "torch": torch,
+            "device": self.device,
+            "empty": torch.empty_strided,
+            "shifted_copies": self._shifted,
+        }
+        index = self.device.index or 0
+        for source in self.sources:
+            if self.interpreted:
+                space[source.name] = module.interpreted_launcher(source)
+            else:
+                binary = module.compile_binary(source, torch.cuda.get_device_capability(self.device))
+                space[source.name] = binary.launcher(index)
+        name = f"<fxscope triton host {id(self)}>"
+        linecache.cache[name] = (len(self.host), None, self.host.splitlines(True), name)
+        exec(compile(self.host, name, "exec"), space)
+        self.fits: Callable[..., bool] = space["fits"]
+        call: Callable[..., tuple[Any, ...]] = space["call"]
+        return call
+
+    def _shifted(self, source: torch.Tensor, n: int, pitch: int) -> torch.Tensor:
+        return shifted_copies(source, n, pitch, self.interpreted)
+
+
+def shifted_copies(source: torch.Tensor, n: int, pitch: int, interpreted: bool) -> torch.Tensor:
+    """Eight (or as many as fit 16 bytes) copies of a vector, each starting one element further on."""
+    copies = 16 // source.element_size()
+    target = torch.empty((copies, pitch), dtype=source.dtype, device=source.device)
+    if interpreted:
+        target.zero_()
+        for shift in range(copies):
+            target[shift, : n - shift] = source[shift:n]
+        return target
+    from fxscope.targets.triton import device
+
+    block = 1024
+    device.shifted_copies[(copies, -(-pitch // block))](source, target, N=n, PITCH=pitch, BLOCK=block, num_warps=4)
+    return target
+
+
+def write(nest: Nest, schedule: Schedule, name: str, notes: dict[str, str], plan: Plan) -> Source:
+    """Write one kernel with a schedule, and size what the schedule decides: the partial sums."""
+    kernel = nest.kernel
+    if nest.partials:
+        for value, memory, dims in kernel.stores:
+            if value.partial:
+                shape = tuple(s for s in plan.axes.shape(dims))
+                width = math.prod(shape)
+                memory.shape, memory.strides = (schedule.programs, width), (width, 1)
+        plan.axes.sizes[plan.partials[kernel.index]] = schedule.programs
+    return Writer(nest, schedule, name, notes).write()
+
+
+def _empty(memory: Memory) -> str:
+    return f"empty({memory.shape}, {memory.strides}, dtype={memory.dtype}, device=device)"
+
+
+def _as_strided(memory: Memory, seen: Node, plan: Plan) -> str:
+    value = seen.meta["val"]
+    key, _ = plan.root(seen)
+    base = key[0].meta["val"]
+    base = base[key[1]] if isinstance(base, (tuple, list)) else base
+    offset = int(value.storage_offset() - base.storage_offset())
+    place = f"{memory.name}.storage_offset() + {offset}" if memory.source else str(offset)
+    return f"{memory.name}.as_strided({tuple(value.shape)}, {tuple(value.stride())}, {place})"
+
+
+def _constant(seen: Any) -> str:
+    return repr(seen) if not isinstance(seen, Node) else repr(seen.meta["val"])
+
+
+class TritonExecutable:
+    """A compiled island that recompiles itself for inputs of another shape, layout, dtype or alignment."""
+
+    kind: Kind
+
+    def __init__(
+        self, island: GraphModule, inputs: Sequence[Any], choose: Chooser, device: torch.device, interpreted: bool
+    ) -> None:
+        self.island, self.choose, self.device, self.interpreted = island, choose, device, interpreted
+        self.kind = "interpreted" if interpreted else "measured"
+        self.launches = sum(node.op == "call_function" for node in island.graph.nodes)  # what eager would start
+        self.variants: dict[tuple[Any, ...], Compiled | None] = {}
+        symbolic = any(
+            isinstance(size, torch.SymInt) for x in inputs if isinstance(x, torch.Tensor) for size in x.shape
+        )
+        self.latest = None if symbolic or any(isinstance(x, torch.SymInt) for x in inputs) else self._variant(inputs)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        """Run once."""
+        compiled = self.latest
+        if compiled is None or not compiled.fits(*inputs):
+            compiled = self._variant(inputs)
+        if compiled is None:
+            with torch.no_grad():
+                return tuple(self.island(*inputs))
+        return compiled.call(*inputs)
+
+    def _variant(self, inputs: Sequence[Any]) -> Compiled | None:
+        key = signature(inputs)
+        if key not in self.variants:
+            empty = any(isinstance(x, torch.Tensor) and x.numel() == 0 for x in inputs)
+            # Nothing to compute in parallel: eager says what zero-size tensors and reductions over nothing are.
+            self.variants[key] = (
+                None if empty else Compiled(self.island, inputs, self.choose, self.device, self.interpreted)
+            )
+        self.latest = self.variants[key]
+        if self.latest is not None:
+            self.launches = self.latest.launches
+        return self.latest
+
+    def listings(self) -> Sequence[Listing]:
+        """The generated kernels, then the Python that starts them."""
+        if self.latest is None:
+            return ()
+        out = []
+        for source in self.latest.sources:
+            head = module.header(source.text, interpreted=False)
+            shift = head.count("\n")
+            lines = {line + shift: nodes for line, nodes in source.lines_to_nodes.items()}
+            out.append(Listing(title=source.name, language="python", text=head + source.text, lines_to_nodes=lines))
+        return (*out, Listing(title="host", language="python", text=self.latest.host))
+
+    def modelled_seconds(self) -> float | None:
+        """None: what this runs is measured."""
+        return None
+
+
+def signature(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """What a compiled island depends on."""
+    return tuple(
+        (x.shape, x.stride(), x.dtype, x.device, _shift(x)) if isinstance(x, torch.Tensor) else x for x in inputs
+    )
+
+
+def _shift(x: torch.Tensor) -> int:
+    """Bytes past a multiple of 16 at which a tensor starts; a fake tensor stands for an aligned one."""
+    return 0 if isinstance(x, FakeTensor) else x.data_ptr() & 15

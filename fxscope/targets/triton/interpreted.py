@@ -1,0 +1,121 @@
+"""`device` and `libdevice` for Triton's interpreter, in numpy: the same functions, named alike."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime.interpreter import TensorHandle
+
+
+def _wrap(data: Any, dtype: Any) -> Any:
+    data = np.asarray(data)
+    kind = tl.block_type(dtype, list(data.shape)) if data.ndim else dtype
+    return tl.core.tensor(TensorHandle(data if data.ndim else data.reshape(1), dtype), kind)
+
+
+def _data(x: Any) -> Any:
+    if not isinstance(x, tl.core.tensor):
+        return np.asarray(getattr(x, "value", x))
+    data = x.handle.data
+    return data if x.type.is_block() else data.reshape(())
+
+
+def _dtype(*args: Any) -> Any:
+    kinds = [x.dtype for x in args if isinstance(x, tl.core.tensor)]
+    return next((k for k in kinds if k == tl.float64), kinds[0])
+
+
+def _elementwise(function: Any) -> Any:
+    def call(*args: Any) -> Any:
+        dtype = _dtype(*args)
+        kind = {tl.float64: np.float64, tl.float32: np.float32}.get(dtype)
+        with np.errstate(all="ignore"):
+            arrays = [_data(a) if kind is None else _data(a).astype(kind) for a in args]
+            result = function(*arrays)
+        return _wrap(result if kind is None else np.asarray(result).astype(kind), dtype)
+
+    return call
+
+
+def _vector(function: Any) -> Any:
+    each = np.vectorize(function, otypes=[np.float64])
+    return lambda x: each(x.astype(np.float64)) if x.size else x
+
+
+def _arg(best: Any) -> Any:
+    def call(x: Any, index: Any, axis: int, keep_dims: bool = False) -> Any:
+        values, places = _data(x), np.broadcast_to(_data(index), _data(x).shape)
+        extreme = best(values, axis=axis, keepdims=True)
+        hit = (
+            np.where(np.isnan(extreme), np.isnan(values), values == extreme)
+            if values.dtype.kind == "f"
+            else values == extreme
+        )
+        found = np.min(np.where(hit, places, np.iinfo(places.dtype).max), axis=axis, keepdims=keep_dims)
+        return _wrap(extreme if keep_dims else np.squeeze(extreme, axis), x.dtype), _wrap(found, index.dtype)
+
+    return call
+
+
+def _merge(sign: int) -> Any:
+    def call(a: Any, i: Any, b: Any, j: Any) -> Any:
+        x, y, m, n = _data(a), _data(b), _data(i), _data(j)
+        with np.errstate(all="ignore"):
+            first = (sign * x > sign * y) | ((x != x) & (y == y))
+            keep = first | (((x == y) | ((x != x) & (y != y))) & (m < n))
+        return _wrap(np.where(keep, x, y), a.dtype), _wrap(np.where(keep, m, n), i.dtype)
+
+    return call
+
+
+def _reduce(function: Any) -> Any:
+    return lambda x, axis, keep_dims=False: _wrap(function(_data(x), axis=axis, keepdims=keep_dims), x.dtype)
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    return np.remainder(a, b)
+
+
+def _unpack(x: Any) -> Any:
+    return x.to(tl.float32)
+
+
+_unary = {
+    "expm1": np.expm1, "log10": np.log10, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin,
+    "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "erf": _vector(math.erf),
+    "erfc": _vector(math.erfc), "floor": np.floor, "ceil": np.ceil, "nearbyint": np.rint, "trunc": np.trunc,
+}  # fmt: skip
+libdevice = SimpleNamespace(
+    **{name: _elementwise(function) for name, function in _unary.items()},
+    fmod=_elementwise(np.fmod),
+    atan2=_elementwise(np.arctan2),
+    pow=_elementwise(np.power),
+)
+device = SimpleNamespace(
+    max=_reduce(np.max),
+    min=_reduce(np.min),
+    argmax=_arg(np.max),
+    argmin=_arg(np.min),
+    argmax_merge=_merge(1),
+    argmin_merge=_merge(-1),
+    floor_div=_elementwise(np.floor_divide),
+    remainder=_elementwise(_remainder),
+    exp=_elementwise(np.exp),
+    rcp=_elementwise(lambda x: 1 / x),
+    fast_div=_elementwise(np.divide),
+    sigmoid=_elementwise(_sigmoid),
+    tanh=_elementwise(np.tanh),
+    sigmoid_by_tanh=_elementwise(_sigmoid),
+    erf=_elementwise(_vector(math.erf)),
+    unpack_bf16=_unpack,
+    unpack_fp16=_unpack,
+    wrap=lambda i, n: i % n,
+)

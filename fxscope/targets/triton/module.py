@@ -1,0 +1,180 @@
+"""From a kernel's source text to something that launches: a Python module on disk, a binary, a launcher.
+
+Everything that touches Triton's inside is here: ASTSource, CompiledKernel and the interpreter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fxscope.errors import MissingError
+from fxscope.targets.triton.emit import Source
+from fxscope.targets.triton.ir import Memory
+
+Launcher = Callable[..., None]
+HEADER = "import triton\nimport triton.language as tl\n{imports}\n\n\n"
+POINTERS = {
+    torch.float32: "*fp32", torch.float64: "*fp64", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.bool: "*i1", torch.int8: "*i8",
+    torch.int16: "*i16", torch.int32: "*i32", torch.int64: "*i64", torch.uint8: "*u8",
+}  # fmt: skip
+
+
+def cache_dir() -> Path:
+    """Where sources and tuning results are kept: $FXSCOPE_CACHE_DIR, else ~/.cache/fxscope/triton."""
+    root = os.environ.get("FXSCOPE_CACHE_DIR")
+    folder = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fxscope"
+    return folder / "triton"
+
+
+def interpreting() -> bool:
+    """Whether kernels run in Triton's interpreter: asked for with TRITON_INTERPRET=1, or no CUDA device."""
+    return os.environ.get("TRITON_INTERPRET") == "1" or not torch.cuda.is_available()
+
+
+def header(source_text: str, interpreted: bool) -> str:
+    """The import lines of a kernel's module."""
+    names = [name for name in ("device", "libdevice") if f"{name}." in source_text]
+    if interpreted:
+        imports = f"from fxscope.targets.triton.interpreted import {', '.join(names)}" if names else ""
+    else:
+        lines = {
+            "device": "from fxscope.targets.triton import device",
+            "libdevice": "from triton.language.extra import libdevice",
+        }
+        imports = "\n".join(lines[name] for name in names)
+    return HEADER.format(imports=imports).replace("\n\n\n\n", "\n\n\n")
+
+
+def load(source: Source, interpreted: bool) -> Any:
+    """The kernel function, from a module file that is named after its text."""
+    if interpreted:
+        _interpret()
+    text = header(source.text, interpreted) + source.text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:24]
+    name = f"fxscope_triton_{digest}"
+    if name not in sys.modules:
+        path = cache_dir() / "sources" / digest[:2] / f"{name}.py"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(f".{os.getpid()}.tmp")
+            part.write_text(text, encoding="utf-8")
+            part.replace(path)
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return getattr(sys.modules[name], source.name)
+
+
+def _interpret() -> None:
+    """Switch Triton to its interpreter, also where it was imported before."""
+    os.environ["TRITON_INTERPRET"] = "1"
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import JITFunction
+
+    # Triton decides at import whether the functions of its own library (tl.sum, tl.max...) are interpreted.
+    for module in (tl, tl.standard):
+        for name, member in list(vars(module).items()):
+            if isinstance(member, JITFunction):
+                setattr(module, name, InterpretedFunction(member.fn))
+
+
+@dataclass
+class Binary:
+    """A compiled kernel.
+
+    Attributes:
+        kernel: Triton's CompiledKernel.
+    """
+
+    kernel: Any
+    grid: tuple[int, ...]
+
+    def resources(self) -> tuple[int, int]:
+        """Registers a thread and spilled ones (needs the device)."""
+        self.kernel._init_handles()
+        return int(self.kernel.n_regs), int(self.kernel.n_spills)
+
+    def launcher(self, device: int) -> Launcher:
+        """Starts the kernel on the current stream with nothing between the call and the driver but Triton's own stub."""
+        self.kernel._init_handles()
+        run, function, packed = self.kernel.run, self.kernel.function, self.kernel.packed_metadata
+        x, y, z = (*self.grid, 1, 1)[:3]
+        stream = torch._C._cuda_getCurrentRawStream
+
+        def launch(*args: torch.Tensor) -> None:
+            run(x, y, z, stream(device), function, packed, None, None, None, *args)
+
+        return launch
+
+
+def compile_binary(source: Source, capability: tuple[int, int], aligned: Sequence[bool] | None = None) -> Binary:
+    """Compile for an NVIDIA GPU; needs no GPU itself, and Triton keeps the result on disk.
+
+    Args:
+        source: The kernel.
+        capability: Of the GPU: (9, 0) for an H100 or H200.
+        aligned: Per argument of the kernel whether its address is a multiple of 16; default all are.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function = load(source, interpreted=False)
+    memories: list[Memory] = [*source.shifted, *source.args]
+    signature = dict(zip(function.arg_names, (POINTERS[m.dtype] for m in memories), strict=True))
+    flags = aligned if aligned is not None else [not m.misaligned for m in memories]
+    attributes = {(i,): [["tt.divisibility", 16]] for i, flag in enumerate(flags) if flag}
+    options: dict[str, Any] = {"num_warps": source.schedule.warps}
+    if source.schedule.maxnreg:
+        options["maxnreg"] = source.schedule.maxnreg
+    target = GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
+    kernel = triton.compile(ASTSource(function, signature, {}, attributes), target=target, options=options)
+    return Binary(kernel, source.grid)
+
+
+def interpreted_launcher(source: Source) -> Launcher:
+    """Runs the kernel in Triton's interpreter."""
+    function = load(source, interpreted=True)
+
+    def launch(*args: torch.Tensor) -> None:
+        function[source.grid](*args)
+
+    return launch
+
+
+def missing() -> str | None:
+    """None where kernels can run here; else what is missing and how to mend it."""
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton is not installed: pip install triton (Linux, x86-64)"
+    if torch.version.hip:
+        return "generated kernels hold NVIDIA instructions and do not run on ROCm: use the executor inductor"
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() < (8, 0):
+        name = torch.cuda.get_device_name()
+        return (
+            f"{name} has compute capability {torch.cuda.get_device_capability()}; generated kernels need 8.0 or later"
+        )
+    return None
+
+
+def require() -> None:
+    """Raise what ``missing`` says.
+
+    Raises:
+        MissingError: Triton, or a device that it supports, is absent.
+    """
+    text = missing()
+    if text:
+        raise MissingError(f"target triton: {text}")

@@ -1,0 +1,298 @@
+"""How a kernel is written: the formulation and its sizes, and which formulations are worth trying.
+
+The candidates come from experiment on an H200 (docs/triton.md says which and why).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fxscope.targets.triton.builder import HALF
+from fxscope.targets.triton.ir import Value
+from fxscope.targets.triton.nest import Nest
+
+Form = Literal["flat", "row", "loop", "sums"]
+Live = Literal["keep", "repack", "reread"]
+Weights = Literal["reload", "hoist", "shifted"]
+BIG = 32 * 2**20  # bytes from which a tensor is worth a cache hint
+SMS = 132  # programs of a persistent grid are a multiple of this; H100 and H200 have as many multiprocessors
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One formulation.
+
+    Attributes:
+        form: flat: blocks of elements in memory order. row: a program holds whole rows. loop: a program runs along its rows in
+            blocks, once per reduction and once to write. sums: sums over the rows alone, by programs that run down them.
+        block: Elements (flat) or columns that one tensor of the program spans; a power of two.
+        tile: Rows of a program at a time.
+        chunks: Tensors that a row is cut into.
+        window: Rows that do not start on 16 bytes: a middle of whole vectors, and the two ends apart.
+        programs: Programs of a persistent grid that run over the rows; 0: one program per tile.
+        live: What holds a row over a reduction: ``keep`` float32 registers, ``repack`` packed half-precision registers, or
+            ``reread`` it from memory.
+        weights: Column vectors: ``reload`` for each row, ``hoist`` out of the loop over rows, or ``shifted`` copies in memory.
+        prefetch: Load the next row of a persistent program before this one is computed.
+        hints: evict_last on large loads.
+    """
+
+    form: Form
+    block: int
+    warps: int = 8
+    tile: int = 1
+    chunks: int = 1
+    window: bool = False
+    programs: int = 0
+    live: Live = "keep"
+    weights: Weights = "reload"
+    prefetch: bool = False
+    hints: bool = False
+    maxnreg: int | None = None
+    fast: bool = False
+
+    def text(self) -> str:
+        """A few words for tables and comments."""
+        words = [self.form, f"block {self.block}", f"{self.warps} warps"]
+        words += [f"{self.tile} rows a tile"] * (self.tile > 1) + [f"{self.chunks} chunks"] * (self.chunks > 1)
+        words += ["window"] * self.window + [f"{self.programs} programs"] * bool(self.programs)
+        words += [self.live] * (self.live != "keep") + [f"weights {self.weights}"] * (self.weights != "reload")
+        words += ["prefetch"] * self.prefetch + ["evict_last"] * self.hints
+        words += [f"maxnreg {self.maxnreg}"] * bool(self.maxnreg) + ["fast math"] * self.fast
+        return ", ".join(words)
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def vector(nest: Nest) -> int:
+    """Elements of a 16-byte access of the narrowest tensor that varies over rows and columns."""
+    sizes = [
+        value.memory.dtype.itemsize for value in nest.kernel.values if value.memory and nest.kinds[value] == "full"
+    ]
+    sizes += [memory.dtype.itemsize for _, memory, _ in nest.kernel.stores]
+    return 16 // min(sizes, default=4)
+
+
+def ragged(nest: Nest) -> bool:
+    """Whether rows are contiguous but start anywhere."""
+    if len(nest.cols) != 1:
+        return False
+    width = vector(nest)
+    starts = [nest.access(v) for v in nest.kernel.values if v.memory and nest.kinds[v] == "full"]
+    starts += [access for _, access, kind in map(nest.target, range(len(nest.kernel.stores))) if kind == "full"]
+    contiguous = [a for a in starts if a.cols == (1,)]
+    return bool(contiguous) and any(any(s % width for s in (*a.rows, a.offset)) for a in contiguous)
+
+
+def half_outputs(nest: Nest) -> bool:
+    """Whether everything large that is written has half precision."""
+    stores = [nest.target(i) for i in range(len(nest.kernel.stores))]
+    large = [access.memory for _, access, kind in stores if kind == "full" and access.memory]
+    return bool(large) and all(memory.dtype in HALF for memory in large)
+
+
+def half_inputs(nest: Nest) -> bool:
+    """Whether some tensor that varies over rows and columns is read in half precision."""
+    return any(v.memory and v.memory.dtype in HALF and nest.kinds[v] == "full" for v in nest.kernel.values)
+
+
+def column_vectors(nest: Nest) -> list[Value]:
+    """Loads that vary over the columns only: weights and biases."""
+    return [v for v in nest.kernel.values if v.op == "load" and nest.kinds[v] == "col"]
+
+
+def traffic(nest: Nest) -> int:
+    """Bytes of everything that varies over rows and columns."""
+    memories = {v.memory for v in nest.kernel.values if v.memory and nest.kinds[v] == "full"}
+    memories |= {memory for value, memory, _ in nest.kernel.stores if not value.partial}
+    return sum(nest.big(memory) for memory in memories)
+
+
+def candidates(nest: Nest) -> list[Schedule]:
+    """Formulations worth timing, the one to take untimed first."""
+    fast = half_outputs(nest)
+    hints = any(v.memory and nest.big(v.memory) >= BIG for v in nest.kernel.values)
+    if not nest.reductions and not nest.partials:
+        return _flat(nest, fast, hints)
+    if nest.partials and not nest.reductions:
+        return _sums(nest, fast, hints)
+    if nest.col_count > 65536 or _outer(nest):
+        return _loop(nest, fast, hints)
+    if nest.partials:
+        return _persistent(nest, fast, hints)
+    return _rows(nest, fast, hints)
+
+
+def _flat(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
+    total = nest.col_count
+    widest = max((v.memory.dtype.itemsize for v in nest.kernel.values if v.memory), default=4)
+    if total * widest < 2**20:
+        small = max(128, min(1024, power_of_two(-(-total // (2 * SMS)))))
+        return [
+            Schedule("flat", small, 4, fast=fast),
+            Schedule("flat", min(small * 2, 1024), 4, fast=fast),
+            Schedule("flat", 256, 2, fast=fast),
+        ]
+    grids = [(4096, 8), (2048, 8), (2048, 4), (1024, 4)] if widest <= 2 else [(1024, 4), (512, 4), (1024, 8), (2048, 8)]
+    base = [Schedule("flat", block, warps, fast=fast, hints=hints) for block, warps in grids]
+    if fast:  # 16 elements a thread
+        base.append(Schedule("flat", 1024, 2, fast=fast, hints=hints))
+    return base
+
+
+def _outer(nest: Nest) -> bool:
+    """Whether neighbours in memory belong to different rows."""
+    loads = [nest.access(v) for v in nest.kernel.values if v.memory and nest.kinds[v] == "full"]
+    if not loads or not nest.rows:
+        return False
+    return all(1 not in a.cols for a in loads) and any(a.rows[-1] == 1 for a in loads) and nest.rows[-1] > 1
+
+
+def _loop(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
+    n = nest.col_count
+    if _outer(nest):
+        wide = max(1, min(32, power_of_two(n)))
+        tile = 16 if nest.row_count < 64 * SMS else 64
+        out = [Schedule("loop", wide, 4, tile=tile, fast=fast), Schedule("loop", wide, 4, tile=32, fast=fast)]
+        return [
+            *out,
+            Schedule("loop", max(wide // 2, 1), 4, tile=64, fast=fast),
+            Schedule("loop", min(2 * wide, power_of_two(n)), 8, tile=32, fast=fast),
+        ]
+    return [
+        Schedule("loop", block, warps, fast=fast, hints=hints)
+        for block, warps in ((4096, 8), (8192, 16), (16384, 32), (4096, 16))
+        if block < 2 * n
+    ] or [Schedule("loop", power_of_two(n), 4, fast=fast)]
+
+
+def _rows(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
+    n, size = nest.col_count, traffic(nest)
+    block = power_of_two(n)
+    window = ragged(nest) and n >= 64 and _plain(nest)
+    half = half_inputs(nest)
+    one = Schedule("row", block, window=window, fast=fast, hints=hints)
+    if nest.row_count == 1 and block <= 4096:
+        return [replace(one, warps=max(1, min(8, block // 256)), window=False)]
+    if block <= 512:
+        tiles = [t for t in (1, 2, 4, 8, 16) if 256 <= t * block <= 4096] or [16]
+        warps = [1, 2, 4]
+        plain = [replace(one, warps=w, tile=t, window=False) for t in tiles for w in warps if 32 * w <= t * block]
+        return sorted(plain, key=lambda s: abs(s.tile * s.block - 1024) + s.warps) or [
+            replace(one, warps=1, tile=16, window=False)
+        ]
+    if size < 2**21:
+        lanes = [w for w in (1, 2, 4, 8, 16, 32) if 8 <= block // (32 * w) <= 32] or [32]
+        return [replace(one, warps=w) for w in sorted(lanes, key=lambda w: abs(w - max(1, block // 512)))]
+    spans = (32, 16, 64) if window else (32, 16) if half else (16, 8, 32)  # elements a thread
+    lanes = list(dict.fromkeys(max(1, min(32, block // (32 * span))) for span in spans))
+    base = [replace(one, warps=w) for w in lanes]
+    lives: list[Live] = ["keep", "repack"] if half else ["keep", "reread"]
+    out = [replace(s, live=live) for s in base for live in lives]
+    if half:
+        out += [replace(s, live="reread") for s in base[:2]]
+    out += [replace(s, maxnreg=r, live=live) for s in base for r in _registers(s) for live in lives[: 1 + half]]
+    if not window and block <= 8192:
+        out += [replace(s, tile=2, live=live) for s in base[:2] for live in lives]
+    if window and column_vectors(nest):
+        shifted = [replace(s, weights="shifted") for s in out if s.live != "reread" or not half]
+        groups = _residues(nest)
+        hoisted = [
+            replace(
+                one,
+                warps=w,
+                programs=p * SMS // groups * groups,
+                weights="hoist",
+                prefetch=f,
+                live="repack" if half else "keep",
+            )
+            for w in (8, 16, 32)
+            for p in (1, 2)
+            for f in (False, True)
+            if 8 <= block // (32 * w) <= 64
+        ]
+        out = [*shifted, *base, *hoisted]
+    return out + [replace(s, hints=False) for s in out[:2] if hints]
+
+
+def _persistent(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
+    n = nest.col_count
+    block = power_of_two(n)
+    window = ragged(nest) and n >= 64 and _plain(nest)
+    half = half_inputs(nest)
+    rows = nest.row_count
+    groups = _residues(nest) if window else 1
+    per_sm = [1, 2, 3, 4] if block <= 4096 else [1, 2]
+    if block <= 1024:
+        tiles = [
+            (t, w) for t, w in ((4096 // block, 8), (2048 // block, 4), (1024 // block, 2), (8192 // block, 8)) if t > 1
+        ]
+        spread = [
+            replace(Schedule("row", block, w, tile=t, fast=fast, hints=hints), programs=p)
+            for t, w in tiles
+            for p in (4 * SMS, 8 * SMS)
+        ]
+        return [replace(s, programs=min(s.programs, -(-rows // s.tile))) for s in spread]
+    warps = [w for w in (4, 8, 16, 32) if 8 <= block // (32 * w) <= 64] or [4]
+    lives: list[Live] = ["repack", "reread"] if half else ["keep", "reread"]
+    vectors: list[Weights] = ["hoist", "reload"] if column_vectors(nest) else ["reload"]
+    if window and column_vectors(nest):
+        vectors.append("shifted")
+    out = []
+    for w in warps:
+        for k in per_sm:
+            programs = max(min(k * SMS, rows) // groups * groups, groups)
+            for live in lives:
+                for weights in vectors:
+                    cuts = [1, 2, 4] if live == "reread" and block >= 8192 else [1]
+                    out += [
+                        Schedule(
+                            "row",
+                            block // c,
+                            w,
+                            window=window,
+                            programs=programs,
+                            live=live,
+                            weights=weights,
+                            fast=fast,
+                            hints=hints,
+                            chunks=c,
+                        )
+                        for c in cuts
+                    ]
+    preferred = [s for s in out if s.warps * 32 * 16 == block and s.programs >= 2 * SMS // groups * groups]
+    return [*preferred, *(s for s in out if s not in preferred)]
+
+
+def _sums(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
+    n = nest.col_count
+    out = []
+    for block, tile, warps in ((512, 4, 4), (1024, 4, 8), (256, 8, 4), (2048, 2, 8), (128, 16, 4)):
+        block = min(block, max(power_of_two(n), 16))
+        across = -(-n // block)
+        for waves in (4, 8):
+            down = max(1, min(waves * SMS // across, -(-nest.row_count // tile)))
+            out.append(Schedule("sums", block, warps, tile=tile, programs=down, fast=fast, hints=hints))
+    return out
+
+
+def _registers(schedule: Schedule) -> list[int]:
+    """Register caps that let one more program onto a multiprocessor (65,536 registers, in units of 8 per thread)."""
+    span = schedule.block // (32 * schedule.warps)
+    caps = [65536 // (32 * schedule.warps * programs) // 8 * 8 for programs in (2, 3, 4, 6)]
+    return [cap for cap in caps if span + 8 <= cap <= 3 * span + 40][:2] if span >= 16 else []
+
+
+def _residues(nest: Nest) -> int:
+    """How many rows on, a row starts at the same place within 16 bytes again."""
+    return vector(nest) // math.gcd(nest.col_count, vector(nest))
+
+
+def _plain(nest: Nest) -> bool:
+    """Whether a row can be cut into a middle and ends: one column dimension, nothing but sums and extremes."""
+    return len(nest.cols) == 1 and all(not v.expr.startswith("arg") for v in nest.reductions)
