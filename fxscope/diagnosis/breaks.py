@@ -34,6 +34,13 @@ def place_of(found: GraphBreak) -> tuple[str, int, str]:
     return found.file, found.line, found.code
 
 
+def site_of(found: GraphBreak, cause: BreakCause) -> tuple[str, int]:
+    """The line that breaks stand together under: a library's own line where its code is the cause of something else."""
+    if in_library(found) and cause.ids[0] != "library-code":
+        return found.file, found.line
+    return place_of(found)[:2]
+
+
 def fix_of(found: GraphBreak, cause: BreakCause) -> str:
     """The advice for one break, in the user's names, with before and after where the line can be rewritten."""
     file, line, code = place_of(found)
@@ -116,13 +123,13 @@ def _change(found: GraphBreak, cause: BreakCause) -> str:
 
 
 def findings(context: Context) -> list[Finding]:
-    """One finding per user line and cause."""
+    """One finding per breaking line and cause; torch's own deliberate breaks go by the user's call."""
     groups: dict[tuple[str, int, str], list[tuple[int, GraphBreak, BreakCause]]] = defaultdict(list)
     for index, found in enumerate(context.recording.graph_breaks):
         cause = cause_of(found)
-        file, line, _ = place_of(found)
+        file, line = site_of(found, cause)
         groups[file, line, cause.ids[0]].append((index, found, cause))
-    made = [_finding(context, members) for members in groups.values()]
+    made = [((file, line), _finding(context, members)) for (file, line, _), members in groups.items()]
     return _merge_lines(made)
 
 
@@ -145,7 +152,7 @@ def _finding(context: Context, members: list[tuple[int, GraphBreak, BreakCause]]
         ids=ids,
         category="failure" if kind.category == "failure" else "breaks",
         severity=_severity(ids, lost),
-        title=f"{found.kind or ids[0]}: {count(events, 'break event')}"
+        title=f"{found.kind or ids[0]}{f' at {found.site}' if in_library(found) else ''}: {count(events, 'break event')}"
         + (", the whole function runs eager" if skipped else ", the rest of the function runs eager" if lost else ""),
         file=file,
         line=line,
@@ -222,14 +229,17 @@ def _gain(skipped: bool, pieces: int, events: int) -> str:
     return f"{count(events, 'break event')} fewer, and fusion across the line (counted, not timed)"
 
 
-def _merge_lines(made: list[Finding]) -> list[Finding]:
+def _merge_lines(made: list[tuple[tuple[str, int], Finding]]) -> list[Finding]:
     """Two causes at one line are one finding: mending the first reveals the second."""
     by_line: dict[tuple[str, int], Finding] = {}
-    for finding in sorted(made, key=lambda each: -each.cost):
-        key = (finding.file, finding.line)
-        first = by_line.get(key)
-        if first is None or not finding.line:
-            by_line[(*key,) if finding.line else (finding.title, -len(by_line))] = finding
+    alone = []
+    for site, finding in sorted(made, key=lambda each: -each[1].cost):
+        first = by_line.get(site)
+        if not site[1]:
+            alone.append(finding)
+            continue
+        if first is None:
+            by_line[site] = finding
             continue
         skipped = "frame-skipped" in first.ids + finding.ids
         first.ids = [id_ for id_ in dict.fromkeys(first.ids + finding.ids) if id_ != "frame-skipped"] + (
@@ -239,4 +249,4 @@ def _merge_lines(made: list[Finding]) -> list[Finding]:
         first.cost += finding.cost
         if finding.fix not in first.fix:
             first.fix += f"\nThen, at the same line ({finding.ids[0]}): {finding.fix}"
-    return list(by_line.values())
+    return [*by_line.values(), *alone]

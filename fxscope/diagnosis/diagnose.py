@@ -9,6 +9,7 @@ from fxscope.diagnosis.causes import cause_of
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Finding, severity_rank, worst_first
 from fxscope.diagnosis.frames import frames
+from fxscope.diagnosis.plugins import plugin_findings
 from fxscope.diagnosis.ranks import rank_findings
 from fxscope.diagnosis.remedies import remedy
 
@@ -28,12 +29,13 @@ def diagnose(recording: Recording) -> list[Finding]:
     found = [
         *found_failures,
         *_join_failures(found_breaks, found_failures),
-        *_join_breaks(recompiles.findings(context), found_breaks),
+        *_join_breaks(recording, recompiles.findings(context), found_breaks),
         *threads.findings(context),
         *nothing.findings(context),
         *cost.findings(context),
         *caches.findings(context),
         *rank_findings(recording),
+        *plugin_findings(recording),
     ]
     return worst_first(found)
 
@@ -54,12 +56,17 @@ def explain_records(recording: Recording) -> None:
                 change.recompile.fix = remedy(change.ids[0], frame, change).fix
 
 
-def _join_breaks(found: list[Finding], found_breaks: list[Finding]) -> list[Finding]:
+def _join_breaks(recording: Recording, found: list[Finding], found_breaks: list[Finding]) -> list[Finding]:
     """Recompiles for a value that crossed a break are an effect of that break."""
-    by_line = {(finding.file, finding.line): finding for finding in found_breaks}
+    by_site: dict[tuple[str, int], Finding] = {}
+    for finding in found_breaks:
+        for evidence in finding.evidence:
+            broken = recording.graph_breaks[evidence.index]
+            by_site[broken.file, broken.line] = finding
     kept = []
     for finding in found:
-        first = by_line.get((finding.file, finding.line))
+        sites = [recording.recompiles[each.index] for each in finding.evidence if each.kind == "recompile"]
+        first = next((by_site[each.file, each.line] for each in sites if (each.file, each.line) in by_site), None)
         if first is None or "break-value" not in finding.ids:
             kept.append(finding)
             continue

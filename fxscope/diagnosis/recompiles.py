@@ -9,6 +9,7 @@ from fxscope.diagnosis.findings import Evidence, Finding, Severity, kinds
 from fxscope.diagnosis.frames import Change, Frame, frames
 from fxscope.diagnosis.remedies import listed, remedy, values_of
 from fxscope.diagnosis.statement import code_at
+from fxscope.recording.userline import is_user_file
 
 # One recompile of these kinds mends itself or is meant: a fact worth knowing, not a fault.
 _BENIGN = frozenset({"dynamic-size", "changing-number", "train-eval", "grad-mode"})
@@ -122,13 +123,14 @@ def _severity(ids: list[str], frame: Frame, compiled: int) -> Severity:
 
 def _title(frame: Frame, change: Change | None, compiled: int) -> str:
     times = count(compiled, "recompile")
+    name = frame.name if is_user_file(frame.file) else f"{frame.name} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})"
     if change is None:
-        return f"{frame.name}: the recompile limit was reached"
+        return f"{name}: the recompile limit was reached"
     values = values_of(frame, change.name)
     what = f"{change.name} " if change.name else ""
     shown = f": {what}{f'({listed(values)})' if len(values) > 1 else ''}".rstrip(": ")
     limit = ", then the limit: later variants run eager" if _limited(frame) else ""
-    return f"{times} of {frame.name}{shown.rstrip()}{limit}"
+    return f"{times} of {name}{shown.rstrip()}{limit}"
 
 
 def _cause(frame: Frame, change: Change | None) -> str:

@@ -1,0 +1,106 @@
+"""``fxscope try`` on real programs: it proves the fix, and says so when a change breaks or alters a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+COUNTER = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+    def forward(self, x):
+        self.calls += 1
+        return x + self.calls
+net = Net()
+fast = torch.compile(net, backend="eager")
+for _ in range(12):
+    y = fast(torch.ones(3))
+print("sum", float(y.sum()))
+"""
+
+# The settings that torch's own hints name do not help here, and together they crash.
+SPLIT = """
+import torch
+@torch.compile(backend="eager")
+def f(x, index):
+    counts = torch.bincount(index, minlength=3).tolist()
+    parts = torch.split(x, counts)
+    return torch.cat([part * 2 for part in parts])
+for seed in range(3):
+    index = torch.randint(0, 3, (6,), generator=torch.Generator().manual_seed(seed))
+    print(round(float(f(torch.ones(6), index).sum()), 3))
+"""
+
+
+def fxscope(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "fxscope", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=800,
+        cwd=cwd,
+        env=env,
+        check=False,
+    )
+
+
+def document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    from fxscope.cli.try_ import json_schema
+
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    jsonschema.validate(value, json_schema())
+    return value
+
+
+def test_findings_propose_a_change_that_is_proved(tmp_path: Path) -> None:
+    (tmp_path / "counter.py").write_text(COUNTER)
+    found = document(fxscope("try", "--json", "-o", tmp_path / "out", tmp_path / "counter.py", cwd=tmp_path))
+    assert found["schema"] == "fxscope.try/1"
+    assert (found["base"]["recompiles"], found["base"]["limit_hits"]) == (7, 1)
+    (change,) = found["changes"]
+    assert change["outcome"]["change"] == "config:allow_unspec_int_on_nn_module=True"
+    assert change["verdict"] == "better"
+    assert (change["outcome"]["recompiles"], change["outcome"]["limit_hits"]) == (1, 0)
+    assert change["outcome"]["output"] == found["base"]["output"]
+    for outcome in (found["base"], change["outcome"]):
+        assert Path(outcome["recording"], "session.json").exists()
+
+
+def test_the_hint_of_torch_fails_and_the_table_says_so(tmp_path: Path) -> None:
+    (tmp_path / "split.py").write_text(SPLIT)
+    hints = ["--what", "config:capture_dynamic_output_shape_ops=True", "--what", "backend:nonexistent"]
+    done = fxscope("try", *hints, "-o", tmp_path / "out", tmp_path / "split.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[:2] == ["change", "verdict"]
+    assert any(line.startswith("backend:nonexistent") and "fails" in line for line in lines)
+    assert not any(
+        "dynamic_output_shape_ops" in line and "better" in line and "breaks 2 -> 0" in line for line in lines
+    )
+    recording = next((tmp_path / "out").glob("0-*.fxscope"))
+    told = json.loads(fxscope("diagnose", "--json", recording, cwd=tmp_path).stdout)
+    (finding,) = [each for each in told["findings"] if "dynamic-output-shape" in each["ids"]]
+    assert "GuardOnDataDependentSymNode" in finding["fix"]
+    assert finding["change"] == ""
+
+
+def test_wrong_use_is_one_line(tmp_path: Path) -> None:
+    done = fxscope("try", "--what", "nonsense", "x.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("fxscope: --what nonsense: unknown")
+    done = fxscope("try", cwd=tmp_path)
+    assert done.returncode == 2
