@@ -33,7 +33,11 @@ def decomposition_table(choice: str | Table) -> dict[Any, Callable[..., Any]]:
 
         return dict(core_aten_decompositions())
     if choice == "inductor":
+        from importlib import import_module
+
         from torch._inductor.decomposition import select_decomp_table
+
+        import_module("torch._inductor.lowering")  # some functions of the table ask it what Inductor would do
 
         return dict(select_decomp_table())
     if choice == "prims":

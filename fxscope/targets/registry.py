@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Any, cast
 
 from fxscope.errors import MissingError, UsageError
@@ -46,6 +47,10 @@ def target(name: str) -> Target:
         made: Any = entry.load()
     except (ImportError, AttributeError) as error:
         raise MissingError(f"target '{name}' ({entry.value}) cannot be loaded: {error}") from error
-    if not hasattr(made, "supports"):  # a function or class that makes one
+    if isinstance(made, ModuleType):
+        # `package:target` names a function until `package.target`, a module, is imported and takes its place.
+        own = [item for item in vars(made).values() if isinstance(item, type) and item.__module__ == made.__name__]
+        made = next((item for item in own if hasattr(item, "supports")), made)
+    if not hasattr(made, "supports") or isinstance(made, type):  # a function or class that makes one
         made = made()
     return cast("Target", made)

@@ -1,0 +1,154 @@
+"""Passes on recorded graphs: real logs, a recorded ResNet-50, and the command line's two faces."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from click.testing import CliRunner
+
+from fxscope.cli import bench as bench_verb
+from fxscope.cli import passes as passes_verb
+from fxscope.errors import FxscopeError
+from fxscope.passes.joint import joint_from_graph
+from fxscope.passes.recorded import load
+from fxscope.passes.stepper import Stepper
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def resnet(recorded):
+    """ResNet-50 recorded: one training step, then evaluation."""
+    found = recorded(ROOT / "samples" / "resnet50.py", "--size", "32", options=("--backend", "eager"))
+    assert found.exit_code == 0, found.stderr
+    return found.path
+
+
+@pytest.mark.slow
+def test_a_recorded_resnet50_folds_all_53_in_evaluation_and_none_in_training(resnet):
+    found = load(resnet, "0/1", bind=True)
+    stepper = Stepper(found.module, "conv-bn-fold", found.inputs, inference=True)
+    fold = stepper.run()[0]
+    assert sum(match.applied for match in fold.matches) == len(fold.matches) == 53
+    assert fold.status == "applied"
+    assert fold.to_start.max_rel < 2e-6
+    assert all(match.source.startswith("resnet50.py:") for match in fold.matches)
+    assert not any("batch_norm" in str(node.target) for node in stepper.current.graph.nodes)
+    training = load(resnet, "0/0")
+    step = Stepper(training.module, "conv-bn-fold", training.inputs, numbers=False).run()[0]
+    assert [match.reason for match in step.matches] == ["training"] * 53
+
+
+@pytest.mark.shared
+def test_the_resnet50_log_folds_none_and_gives_each_its_reason(shared):
+    found = load(shared / "traces/h200/resnet50", "0/0")
+    step = Stepper(found.module, "conv-bn-fold", found.inputs, numbers=False).run()[0]
+    assert [match.reason for match in step.matches] == ["training"] * 53
+    assert all(match.source for match in step.matches)
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+@pytest.mark.parametrize(("log", "graph"), [("gpt2", "1/0_1"), ("bert_amp", "0/0")])
+def test_every_pass_runs_on_the_logs_and_the_numbers_hold(shared, log, graph):
+    found = load(shared / "traces/h200" / log, graph, bind=True)
+    names = "shapes,conv-bn-fold,decompose:inductor,conv-affine-fold,freeze,constant-fold,cse,dce,group-pointwise"
+    stepper = Stepper(found.module, names, found.inputs, inference=True)
+    steps = stepper.run()
+    assert [step.name for step in steps] == names.split(",")
+    assert {step.status for step in steps} <= {"applied", "unchanged"}, [(s.name, s.error) for s in steps]
+    assert all(step.to_start.within or "fp64" in step.to_previous.text for step in steps)
+    assert steps[2].nodes_after > steps[2].nodes_before
+
+
+@pytest.mark.shared
+def test_the_joint_graph_of_a_log_is_cut_again(shared):
+    """Both halves are in the log too: what we save by default is what was saved there, views of inputs aside."""
+    joint = joint_from_graph(load(shared / "traces/h200/gpt2", "3/0", "joint").module)
+    for node in joint.graph.graph.nodes:
+        node.meta.setdefault("val", None)
+    forward = load(shared / "traces/h200/gpt2", "3/0", "forward").module
+    outputs = torch.utils._pytree.tree_leaves(forward.graph.output_node().args[0])
+    assert joint.num_forward_outputs <= len(outputs)
+    assert joint.num_forward_outputs >= 1
+
+
+def invoke(command, *args):
+    return CliRunner().invoke(command, list(args), catch_exceptions=True)
+
+
+@pytest.mark.shared
+def test_json_holds_what_the_contract_names(shared):
+    log = str(shared / "traces/h200/bert_amp")
+    done = invoke(passes_verb.command, log, "--graph", "0/0", "--pipeline", "cse,dce", "--code", "--json")
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["schema"] == "fxscope.passes/1"
+    assert (document["graph"], document["stage"], document["pipeline"]) == ("0/0", "dynamo", ["cse", "dce"])
+    step = document["steps"][0]
+    assert {"pass", "matches", "nodes_before", "nodes_after", "max_abs_diff", "max_rel_diff", "ms", "diff"} <= set(step)
+    assert {"added", "removed", "changed"} <= set(step["diff"])
+    assert len(step["lines"]) == step["nodes_after"]
+    text = invoke(passes_verb.command, log, "--graph", "0/0", "--pipeline", "cse,dce")
+    assert f"{step['nodes_before']} -> {step['nodes_after']} nodes" in text.output
+    msgspec.json.decode(done.stdout, type=_document())
+
+
+def _document():
+    from fxscope.passes.document import PassesDocument
+
+    return PassesDocument
+
+
+@pytest.mark.shared
+def test_bad_input_is_one_line(shared, tmp_path):
+    log = str(shared / "traces/h200/bert_amp")
+    for arguments, message in (
+        ([log, "--graph", "0/0", "--pipeline", "convbn"], "did you mean 'conv-bn-fold'"),
+        ([log, "--graph", "7/0"], "no compile '7/0'"),
+        ([log, "--graph", "0/0", "--stage", "forward.code"], "is generated code, not a graph"),
+        ([log], "name one with --graph"),
+        ([str(tmp_path / "none"), "--graph", "0/0"], "none"),
+    ):
+        done = invoke(passes_verb.command, *arguments)
+        assert isinstance(done.exception, FxscopeError), arguments
+        assert message in str(done.exception)
+        assert "\n" not in str(done.exception)
+    file = tmp_path / "bad.py"
+    file.write_text("def bad(gm):\n    raise KeyError('lost')\n")
+    done = invoke(passes_verb.command, log, "--graph", "0/0", "--pipeline", f"cse,{file}:bad", "--no-numbers")
+    assert done.exit_code == 1
+    assert "bad raised KeyError: 'lost'" in done.output
+    done = invoke(bench_verb.command, log, "--graph", "0/0", "--executors", "eager,tritn")
+    assert "did you mean 'triton'" in str(done.exception)
+    done = invoke(bench_verb.command, log, "--graph", "0/0", "--sweep", "a")
+    assert "--sweep takes numbers" in str(done.exception)
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+def test_bench_runs_a_recorded_graph_under_eager_and_inductor(shared):
+    log = str(shared / "traces/h200/gpt2")
+    done = invoke(bench_verb.command, log, "--graph", "3/0", "--seconds", "0.05", "--json", "--sources")
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["schema"] == "fxscope.bench/1"
+    eager, inductor = document["rows"]
+    assert (eager["status"], inductor["status"]) == ("ok", "ok")
+    assert inductor["launches"] <= eager["launches"]
+    assert inductor["speedup"] > 0
+    assert "def call(" in document["listings"]["inductor"][0]["text"]
+    assert document["traffic"]["fused_bytes"] <= document["traffic"]["unfused_bytes"]
+
+
+def test_passes_are_listed_with_what_they_do():
+    done = invoke(passes_verb.command, "--list")
+    assert done.exit_code == 0
+    assert "conv-bn-fold" in done.output
+    assert "default pipeline: shapes,conv-bn-fold" in done.output
+    assert passes_verb.json_schema()["$defs"]
+    assert bench_verb.json_schema()["$defs"]
