@@ -10,7 +10,7 @@ from fxscope.errors import UnreadableError, UsageError
 from fxscope.names import SESSION_FILE
 from fxscope.recording.builder import Builder, split_number
 from fxscope.recording.lookup import find_compile, find_text
-from fxscope.recording.session import build_session, read_session_file
+from fxscope.recording.session import build_session, is_live, read_session_file
 from fxscope.recording.totals import count_totals
 from fxscope.trace.bytesource import ByteSource, allow_files
 from fxscope.trace.folder import find_logs, list_new, rank_of
@@ -297,10 +297,7 @@ class Recording:
             self._builder.add_log(LogIndex(source))
 
     def _scan(self) -> bool:
-        live = (
-            self._session_file is not None
-            and build_session(self._name, self._session_file, self._builder).state == "live"
-        )
+        live = is_live(self._session_file)
         return sum(index.scan(self._builder, final=not live) for index in self._builder.logs) > 0
 
     def _start_over(self) -> None:

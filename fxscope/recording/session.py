@@ -84,14 +84,14 @@ def _from_file(session: Session, on_disk: dict[str, Any]) -> None:
         value = on_disk.get(field)
         if isinstance(value, (int, float)):
             setattr(session, field, float(value))
-    state = on_disk.get("state")
-    session.state = state if state in ("live", "ended") else "unknown"
-    if session.state == "live" and not _alive(on_disk):
-        session.state = "unknown"  # the recorder was killed before it could say how it ended
+    # "live" without a recorder: it was killed before it could say how it ended.
+    session.state = "live" if is_live(on_disk) else "ended" if on_disk.get("state") == "ended" else "unknown"
 
 
-def _alive(on_disk: dict[str, Any]) -> bool:
-    """Whether the recording process still runs; taken for granted where it ran on another machine."""
+def is_live(on_disk: dict[str, Any] | None) -> bool:
+    """Whether a recorder still writes, by ``session.json``; taken at its word where that is another machine's."""
+    if on_disk is None or on_disk.get("state") != "live":
+        return False
     import socket
 
     pid = on_disk.get("pid")

@@ -37,6 +37,7 @@ LAZY = frozenset(
         "dump_file",
     }
 )
+_MOST_ON_ONE_LINE = 8  # broken events that are looked behind, so that a line of nothing else costs no more
 _NAMED = frozenset(name.encode() for name in LAZY)
 
 
@@ -142,7 +143,7 @@ class LogIndex:
                 break
             header = match(data, position, end)
             if header is None:
-                self._skip(position, end)
+                self._skip(sink, position, end)
             elif header[5] in _NAMED and end < size:
                 self._add(header[5], position, end)
             else:
@@ -207,13 +208,19 @@ class LogIndex:
     def _take(self, sink: Sink, start: int, end: int, header: Any) -> None:
         data = self.source.data
         stop = data.find(b"\n", header.end(), end)
-        raw = bytes(data[header.start(5) - 2 : stop if stop >= 0 else end])
-        try:
-            envelope = decode_envelope(raw)
-        except BadEnvelope as error:
-            self.torn += 1
-            self.note(f"{self.source.path}: skipped a broken event at byte {start}: {error}")
-            return
+        stop = stop if stop >= 0 else end
+        for attempt in range(_MOST_ON_ONE_LINE):
+            try:
+                envelope = decode_envelope(bytes(data[header.start(5) - 2 : stop]))
+                break
+            except BadEnvelope as error:
+                self.torn += 1
+                self.note(f"{self.source.path}: skipped a broken event at byte {start}: {error}")
+            # A line that was torn may have the next one right behind it.
+            header = HEADER.search(data, start + 1, stop) if attempt + 1 < _MOST_ON_ONE_LINE else None
+            if header is None:
+                return
+            start = header.start()
         name: str = header[5].decode("utf-8", "replace")
         if name in CONTEXT_KEYS:
             name = event_name(envelope)
@@ -221,8 +228,12 @@ class LogIndex:
         if name not in LAZY:
             sink.take(self, Event(number, name, int(header[4]), header[2] + b" " + header[3], envelope))
 
-    def _skip(self, start: int, end: int) -> None:
-        if self.source.data[start:end].strip():
+    def _skip(self, sink: Sink, start: int, end: int) -> None:
+        """A line that is none of ours, unless a launcher or a progress bar put something before ours."""
+        late = HEADER.search(self.source.data, start + 1, end)
+        if late is not None:
+            self._take(sink, late.start(), end, late)
+        elif self.source.data[start:end].strip():
             self.foreign += 1
 
     def note(self, line: str) -> None:

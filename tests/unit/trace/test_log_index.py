@@ -112,6 +112,16 @@ def test_broken_envelopes_are_told(tmp_path: Path) -> None:
     assert "at byte" in index.notes[0]
 
 
+def test_events_behind_something_else_on_their_line(tmp_path: Path) -> None:
+    first, second = line("str", ["a", 0]), line("artifact", {"name": "x"}, "one\ntwo")
+    path = write(tmp_path, b"[rank0]: 50%|#### " + first, line("str", ["torn", 7])[:-8] + second, line("str", ["b", 1]))
+    index, events = scanned(path)
+    assert [event.name for event in events] == ["str", "artifact", "str"]
+    assert index.text(1) == "one\ntwo"
+    assert index.event(1).value == {"name": "x"}
+    assert (index.torn, index.foreign) == (1, 0)
+
+
 def test_json_as_python_writes_it(tmp_path: Path) -> None:
     path = write(
         tmp_path,
