@@ -46,6 +46,8 @@ def build_session(path: str, on_disk: dict[str, Any] | None, builder: Builder) -
     if on_disk is not None:
         _from_file(session, on_disk)
     session.notes = [*builder.notes, *_skipped(builder)]
+    if on_disk is not None and on_disk.get("state") == "live" and session.state == "unknown":
+        session.notes.append("the recording has no end: its program was killed; what it had written until then is here")
     return session
 
 
