@@ -259,10 +259,9 @@ def _constants(node: Node) -> Iterator[str]:
 def _collapsed(
     nodes: list[Node], paths: dict[str, str], collapse: int | Collection[str] | None
 ) -> dict[str, list[Node]]:
-    """Nodes that one group node stands for, by module path. Inputs stay outside, unless all their users are inside."""
+    """Nodes that one group node stands for, by module path; a module's parameters are in it, the graph's inputs are not."""
     if collapse is None:
         return {}
-    inner = _borrowed(nodes, paths)
 
     def group_of(path: str) -> str | None:
         parts = path.split(".") if path else []
@@ -273,7 +272,7 @@ def _collapsed(
 
     groups: dict[str, list[Node]] = {}
     for node in nodes:
-        group = group_of(inner[node.name])
+        group = group_of(paths[node.name])
         if group is not None and node.op != "output":
             groups.setdefault(group, []).append(node)
     return groups

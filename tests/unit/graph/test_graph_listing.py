@@ -1,0 +1,170 @@
+"""The listing of a graph: gutter, table, def-use steps, module groups, histogram."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fxscope.graph.gutter import gutter
+from fxscope.graph.histogram import histogram, short_target
+from fxscope.graph.load import load_graph
+from fxscope.graph.modules import adopt_originals, module_tree, places
+from fxscope.graph.navigate import Navigator
+from fxscope.graph.parse import link, parse_graph
+from fxscope.graph.records import Graph, Node, Ref
+from fxscope.graph.table import lines, rows
+from fxscope.recording.recording import open_recording
+
+HEAD = "class G(torch.nn.Module):\n    def forward(self, x, y):\n        "
+
+
+def of(*code: str) -> Graph:
+    return parse_graph(HEAD + "\n        ".join(code) + "\n")
+
+
+DIAMOND = of("a = x + 1", "b = a.sin()", "c = a.cos()", "d = b * c", "e = d + y", "return (e, a)")
+
+
+def test_the_gutter_of_a_diamond() -> None:
+    assert gutter(DIAMOND) == [
+        "○",
+        "○",
+        "●",
+        "├─●",
+        "├─│─●",
+        "│ ●─╯",
+        "│ ●",
+        "●─╯",
+    ]
+
+
+def test_a_filtered_gutter_leaves_out_edges_to_hidden_nodes() -> None:
+    names = ("a", "d", "e")
+    assert gutter(DIAMOND, nodes=[node for node in DIAMOND.nodes if node.name in names]) == ["●", "●", "●"]
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> Graph:
+    nodes = [Node(name="n0", op="call_function", target="f")]
+    for index in range(1, draw(st.integers(1, 25))):
+        reads = draw(st.lists(st.integers(0, index - 1), max_size=3, unique=True))
+        nodes.append(
+            Node(name=f"n{index}", op="call_function", target="f", args=tuple(Ref(f"n{read}") for read in reads))
+        )
+    return link(Graph(nodes=nodes))
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(chains(), st.integers(1, 6))
+def test_every_row_shows_its_node_once_and_is_bounded(graph: Graph, lanes: int) -> None:
+    cells = gutter(graph, lanes)
+    assert len(cells) == len(graph.nodes)
+    for node, cell in zip(graph.nodes, cells, strict=True):
+        assert cell.count("●") == 1
+        assert len(cell) <= 2 * lanes + 5
+        # What a row joins is what the node reads, drawn or counted.
+        ends = sum(cell.count(mark) for mark in "├┤┼╰╯┴")
+        hidden = int(cell.partition("+")[2] or 0)
+        straight = bool(node.args) and ends + hidden == len(node.args) - 1  # one operand ends in the node's own lane
+        assert straight or ends + hidden == len(node.args), cell
+
+
+def test_rows_of_a_table() -> None:
+    graph = parse_graph(
+        'class G(torch.nn.Module):\n    def forward(self, L_x_: "f32[2, s0][s0, 1]cuda:0", s0: "Sym(s0)"):\n        l_x_ = L_x_\n'
+        "        # File: a/b.py:7 in f, code: y = x.view(-1)\n"
+        '        y: "f32[2*s0][1]cuda:0" = l_x_.view(-1)\n        z = torch.nn.functional.relu(y, inplace = True)\n        return (z,)\n'
+    )
+    listed = rows(graph)
+    assert [(row.name, row.target, row.args, row.shape, row.users, row.source) for row in listed] == [
+        ("l_x_", "L_x_", "", "f32[2, s0]", 1, ""),
+        ("s0", "s0", "", "Sym(s0)", 0, ""),
+        ("y", ".view", "l_x_, -1", "f32[2*s0]", 1, "b.py:7"),
+        ("z", "F.relu", "y, inplace = True", "", 1, "b.py:7"),
+        ("output", "output", "(z,)", "", 0, ""),
+    ]
+    assert listed[0].device == "cuda:0"
+    text = list(lines(graph))
+    assert len(text) == len(listed) + 1
+    assert text[0].split() == ["name", "target", "shape", "users", "source"]
+    assert "b.py:7" in text[3]
+    assert list(lines(Graph())) == []
+
+
+def test_steps_along_definitions_and_uses() -> None:
+    steps = Navigator(DIAMOND)
+    assert steps.inputs("d") == ("b", "c")
+    assert steps.users("a") == ("b", "c", "output")
+    assert (steps.first_use("a"), steps.last_use("a"), steps.first_use("output")) == ("b", "output", None)
+    assert steps.next_use("a", "b") == "c"
+    assert steps.next_use("a", "output") is None
+    assert steps.previous_use("a", "output") == "c"
+    assert steps.previous_use("a", "b") is None
+    assert steps.ancestors(["d"]) == {"d": 0, "b": 1, "c": 1, "a": 2, "x": 3}
+    assert steps.descendants(["b"], hops=1) == {"b": 0, "d": 1}
+    assert steps.around(["d"], 1) == ["b", "c", "d", "e"]
+    assert steps.path("x", "e") in (["x", "a", "b", "d", "e"], ["x", "a", "c", "d", "e"])
+    assert steps.path("y", "d") is None
+    assert steps.path("d", "d") == ["d"]
+
+
+@pytest.mark.shared
+def test_modules_of_a_real_graph(h200: Path) -> None:
+    recording = open_recording(h200 / "gpt2")
+    graph = load_graph(recording, recording.find("1/0"))
+    tree = module_tree(graph)
+    assert tree.count() == len(graph.nodes)
+    blocks = tree.children["transformer"].children["h"].children
+    assert list(blocks) == ["0", "1", "2", "3"]
+    assert {block.count() for block in blocks.values()} == {54}  # four equal blocks
+    assert list(blocks["0"].children) == ["ln_1", "attn", "ln_2", "mlp"]
+    where = places(graph)
+    by_line = Navigator(graph).from_source("modeling_gpt2.py", 273)
+    assert [where[node.name].path for node in by_line] == [f"transformer.h.{layer}.ln_1" for layer in range(4)]
+    attention = [node for node in graph.nodes if node.target == "torch._C._nn.scaled_dot_product_attention"]
+    assert [where[node.name].path for node in attention] == [f"transformer.h.{layer}.attn" for layer in range(4)]
+    assert not any(where[node.name].known for node in attention)  # it reads no parameter: inferred from its neighbours
+
+
+@pytest.mark.shared
+def test_aot_inputs_take_the_names_of_the_program(h200: Path) -> None:
+    recording = open_recording(h200 / "resnet50")
+    forward = load_graph(recording, recording.find("0/0"), "forward")
+    weights = [node for node in forward.nodes if node.op == "placeholder" and node.role == "parameter"]
+    assert "L['self'].layer1.0.conv1.weight" in {node.original for node in weights}
+    convolutions = [node for node in forward.nodes if node.target == "torch.ops.aten.convolution.default"]
+    assert places(forward)[convolutions[1].name].path == "layer1.0.conv1"
+
+
+def test_older_aot_inputs_are_numbered_from_one_or_zero() -> None:
+    dynamo = parse_graph(
+        "class G(torch.nn.Module):\n    def forward(self, L_self_modules_lin_parameters_weight_, L_x_):\n"
+        "        w = L_self_modules_lin_parameters_weight_\n        x = L_x_\n        return (w, x)\n"
+    )
+    for names in ("primals_1, primals_2", "arg0_1, arg1_1"):
+        aot = parse_graph(f"class G(torch.nn.Module):\n    def forward(self, {names}):\n        return ()\n")
+        adopted = adopt_originals(aot, dynamo)
+        assert [node.original for node in adopted.nodes[:2]] == ["L['self'].lin.weight", "L['x']"]
+        assert [node.role for node in adopted.nodes[:2]] == ["parameter", "input"]
+
+
+def test_histogram_counts_nested_graphs_too() -> None:
+    graph = parse_graph(
+        "class G(torch.nn.Module):\n    def forward(self, x):\n        b0 = self.b0\n        a = x.sin()\n"
+        "        c = torch.ops.higher_order.cond(x, b0, b0, (x,))\n        return (c,)\n\n"
+        "    class b0(torch.nn.Module):\n        def forward(self, x):\n            s = x.sin();  t = x + 1\n            return (s, t)\n"
+    )
+    assert histogram(graph) == [(".sin", 2), ("operator.add", 1), ("torch.ops.higher_order.cond", 1)]
+    assert histogram(graph, nested=False) == [(".sin", 1), ("torch.ops.higher_order.cond", 1)]
+    assert [
+        short_target(target)
+        for target in ("torch.ops.aten.add.Tensor", "torch.nn.functional.relu", "operator.add", "f")
+    ] == [
+        "aten.add.Tensor",
+        "F.relu",
+        "add",
+        "f",
+    ]
