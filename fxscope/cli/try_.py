@@ -193,11 +193,11 @@ def _print_table(base: Outcome, judged: list[Judged], reproducible: bool) -> Non
     from fxscope.cli.report import stdout_console
     from fxscope.report.safe import plain_line
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("change", overflow="fold", min_width=22)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("change", overflow="fold", min_width=16)
     table.add_column("verdict", min_width=8)
-    for name in ("graphs", "breaks", "recomp", "limit", "skip", "compile", "run s"):
-        table.add_column(name, justify="right")
+    for name in ("graphs", "breaks", "recomp", "limit", "skip", "comp s", "run s"):
+        table.add_column(name, justify="right", no_wrap=True)
     styles = {
         "better": "green",
         "worse": "red",

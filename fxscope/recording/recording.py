@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -240,6 +241,19 @@ class Recording:
         from fxscope.recording.timeline import read_timeline
 
         return read_timeline(self._builder)
+
+    def diagnose(self) -> list[Any]:
+        """Findings (``fxscope.diagnosis.findings.Finding``), worst first."""
+        return self._diagnosis("diagnose").diagnose(self)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the counts and the findings."""
+        return self._diagnosis("html").findings_table(self.diagnose(), self.totals)
+
+    @staticmethod
+    def _diagnosis(module: str) -> Any:
+        # By name: the diagnosis reads recordings, and data flows one way.
+        return importlib.import_module(f"fxscope.diagnosis.{module}")
 
     # a live recording
 

@@ -191,3 +191,29 @@ def test_explain_reports_a_failure() -> None:
     assert found.error is not None
     assert "user-error" in {id_ for finding in found.findings for id_ in finding.ids}
     assert "The calls ended with" in str(found)
+
+
+def test_a_recording_diagnoses_itself(problems: Problems) -> None:
+    folder, _ = problems("breaks")
+    recording = fxscope.open(folder / "print_shape")
+    assert [finding.ids for finding in recording.diagnose()] == [["print"]]
+    assert "print" in recording._repr_html_()
+
+
+def test_the_table_of_try_fits_eighty_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fxscope.cli.try_ import _print_table
+    from fxscope.diagnosis.trial import Judged, Outcome
+
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "config:allow_unspec_int_on_nn_module=True"
+    base = Outcome(change="as it is", exit_code=0, graphs=123, recompiles=77, compile_seconds=123.4, seconds=567.8)
+    changed = Outcome(change=name, exit_code=0, graphs=123, graph_breaks=456, compile_seconds=99.9, seconds=456.7)
+    _print_table(
+        base, [Judged(verdict="changed results", reasons=["output line 1"], outcome=changed)], reproducible=True
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert "567.8" in lines[1]
+    assert f"{name}: output line 1" in lines
