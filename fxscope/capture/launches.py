@@ -71,12 +71,11 @@ def flush(recorder: Recorder, final: bool = False) -> None:
     """Write the entries whose count changed since this recorder's last flush."""
     changed = []
     for entry in ENTRIES[recorder.first_entry :]:
-        calls = entry.calls
-        if calls and recorder.flushed.get(entry.graph) != calls:
-            recorder.flushed[entry.graph] = calls
-            row: dict[str, Any] = {"id": entry.id, "attempt": entry.attempt, "graph": entry.graph, "calls": calls}
-            if entry.timing is not None:
-                row.update(entry.timing.summary())
+        row: dict[str, Any] = {"id": entry.id, "attempt": entry.attempt, "graph": entry.graph, "calls": entry.calls}
+        if entry.timing is not None:
+            row.update(entry.timing.summary())
+        if row["calls"] and recorder.flushed.get(entry.graph) != row:
+            recorder.flushed[entry.graph] = row
             changed.append(row)
     if changed:
         recorder.artifact(EVENT_LAUNCHES, {"at": time.time(), "final": final, "entries": changed}, {})

@@ -40,7 +40,7 @@ class Recorder(logging.Handler):
         self.forked_from: int | None = None
         self.started = time.time()
         self.first_entry = 0  # number of the first compiled entry that belongs to this recording
-        self.flushed: dict[int, int] = {}  # calls of each entry, as last written
+        self.flushed: dict[int, dict[str, Any]] = {}  # calls of each entry, as last written
         self.failed_backwards: set[tuple[str, str]] = set()
         self.settings: dict[int, Any] = {}  # thread -> fingerprint of its settings, as last written
         self._pid = os.getpid()
