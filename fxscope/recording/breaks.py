@@ -17,10 +17,10 @@ import msgspec
 from fxscope.recording.tracebacks import read_stack, section
 from fxscope.source import SourceLine
 
-_AT = re.compile(r"^Graph break[^\n]*? in user code at (.*):(\d+)\s*$", re.MULTILINE)
-_WONT = re.compile(r"^WON'T CONVERT (\S+) (.*) line (\d+)", re.MULTILINE)
-_FRAME = re.compile(r"will skip tracing the frame (\S+) \((.*) line (\d+)\)")
-_GB = re.compile(r"/gb(\d+)\.html")
+_AT = re.compile(r"^Graph break[^\n]*? in user code at (.*):(\d{1,9})\s*$", re.MULTILINE)
+_WONT = re.compile(r"^WON'T CONVERT (\S+) (.*) line (\d{1,9})", re.MULTILINE)
+_FRAME = re.compile(r"will skip tracing the frame (\S+) \((.*) line (\d{1,9})\)")
+_GB = re.compile(r"/gb(\d{1,9})\.html")
 _RAISED = re.compile(
     r"^((?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*(?:Error|Exception|Unsupported|Failed|Warning|Exit)?): ", re.MULTILINE
 )

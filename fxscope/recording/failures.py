@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from fxscope.recording.metrics import integer
 from fxscope.recording.tracebacks import read_stack, section
 from fxscope.recording.userline import deepest_user_line
 from fxscope.source import SourceLine
@@ -67,7 +68,7 @@ def as_stack(value: Any) -> tuple[SourceLine, ...]:
     return tuple(
         SourceLine(
             file=str(item.get("file") or ""),
-            line=int(item.get("line") or 0),
+            line=integer(item.get("line"), 0) or 0,
             function=str(item.get("function") or ""),
             code=str(item.get("code") or ""),
         )

@@ -19,7 +19,7 @@ _MANAGER = re.compile(
 _SOURCE = re.compile(r"\bsource=(.*?), (?:accessed_by|type)=")
 _LEAF = re.compile(r"^([A-Z][A-Z0-9_]*): ?(.*)$", re.DOTALL)
 _SHAPE_LEAF = re.compile(r"^__SHAPE_GUARD__: ?(.*)$", re.DOTALL)
-_ASKED = re.compile(r"^(?:(.*?)  # )?(\S.*?):(\d+) in (\S+)(?: \(.*\))?$", re.DOTALL)
+_ASKED = re.compile(r"^(?:(.*?)  # )?(\S.*?):(\d{1,9}) in (\S+)(?: \(.*\))?$", re.DOTALL)
 _JSON_KINDS = (
     ("check_tensor(", "TENSOR_MATCH"),
     ("___check_type_id(", "TYPE_MATCH"),

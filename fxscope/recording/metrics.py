@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 # Dumps of whole configurations and stacks: nine tenths of the bytes, read again when somebody asks for them.
@@ -27,14 +28,18 @@ def keep(metrics: dict[str, Any]) -> dict[str, Any]:
 
 def number(value: Any) -> float | None:
     """A finite number of a metric, None for anything else."""
-    if (
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and value == value
-        and abs(value) != float("inf")
-    ):
-        return float(value)
-    return None
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def integer(value: Any, otherwise: int | None) -> int | None:
+    """An integer that JSON readers can hold, or what to take instead of anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53 else otherwise
 
 
 def seconds(metrics: dict[str, Any], name: str) -> float | None:

@@ -8,7 +8,7 @@ from fxscope.recording import metrics as numbers
 from fxscope.recording.failures import SOFT, limit_of, phase_of, place_of, user_stack_of
 from fxscope.recording.process import without_attempt
 from fxscope.recording.records import Failure, LimitHit
-from fxscope.recording.state import State, inherit, integer, split_number, text_or_none
+from fxscope.recording.state import State, inherit, split_number, text_or_none
 from fxscope.trace.line import BadEnvelope, decode_json
 
 if TYPE_CHECKING:
@@ -38,11 +38,10 @@ def take_metrics(state: State, process: Process, number: int, event: Event, inde
     if values.get("co_name"):
         record.function = str(values["co_name"])
         record.file = str(values.get("co_filename") or record.file)
-        line = values.get("co_firstlineno")
-        record.line = line if isinstance(line, int) else record.line
+        record.line = numbers.integer(values.get("co_firstlineno"), record.line) or 0
     inherit(process, event, record)
-    record.nodes = integer(values.get("graph_node_count"), record.nodes)
-    record.guards = integer(values.get("guard_count"), record.guards)
+    record.nodes = numbers.integer(values.get("graph_node_count"), record.nodes)
+    record.guards = numbers.integer(values.get("guard_count"), record.guards)
     _times(slot, attempt, values)
     attempt.order.frame_done()
     _conclude(state, process, event, attempt, values, index)
@@ -185,7 +184,7 @@ def take_error(state: State, process: Process, number: int, event: Event, index:
 
 def _limit_value(reason: str, values: dict[str, Any], limit: str) -> int | None:
     found = reason.partition("currently set to ")[2].split(")", 1)[0]
-    if found.isdigit():
+    if found.isascii() and found.isdigit() and len(found) < 16:
         return int(found)
     try:
         config = decode_json(str(values.get("dynamo_config")).encode())
@@ -194,4 +193,4 @@ def _limit_value(reason: str, values: dict[str, Any], limit: str) -> int | None:
     older = {"recompile_limit": "cache_size_limit", "accumulated_recompile_limit": "accumulated_cache_size_limit"}
     if not isinstance(config, dict):
         return None
-    return integer(config.get(limit, config.get(older[limit])), None) if limit in older else None
+    return numbers.integer(config.get(limit, config.get(older[limit])), None) if limit in older else None

@@ -153,7 +153,7 @@ class Process:
         if known is None:
             known = SourceLine(
                 file=self.string(key[0]),
-                line=number if isinstance(number, int) else 0,
+                line=_small(number) or 0,
                 function=str(frame.get("name") or ""),
                 code=str(code or "").strip(),
             )

@@ -16,7 +16,7 @@ from fxscope.trace.line import BadEnvelope, decode_json
 
 _ENTRY = re.compile(r"^(!?\d+(?:/\d+)*/\d+(?:_\d+)?): ")
 _TENSOR = re.compile(
-    r"^tensor '(.*)' (size|stride|dtype|rank|requires_grad|dispatch key set|device) ?mismatch(?: at index (\d+))?[.:]? ?(.*)$",
+    r"^tensor '(.*)' (size|stride|dtype|rank|requires_grad|dispatch key set|device) ?mismatch(?: at index (\d{1,9}))?[.:]? ?(.*)$",
     re.DOTALL,
 )
 _DEVICE = re.compile(
@@ -24,7 +24,7 @@ _DEVICE = re.compile(
 )
 _EXPECTED = re.compile(r"expected ([\s\S]*?), actual ([\s\S]*?)\.?$")
 _TYPE_OF = re.compile(r"^expected type of '(.*)' to be ([\s\S]*?), (?:'? ?)?but found ([\s\S]*)$")
-_ASKED = re.compile(r"^(.*?)(?:  )?# (\S.*?):(\d+) in (\S+)(?: \(.*\))?$", re.DOTALL)
+_ASKED = re.compile(r"^(.*?)(?:  )?# (\S.*?):(\d{1,9}) in (\S+)(?: \(.*\))?$", re.DOTALL)
 _SHAPE = re.compile(r"\.(?:size|stride)\(\)|\.storage_offset\(\)|\.shape\[|\bMod\(|\bEq\(|\bNe\(|//")
 _COMPARE = re.compile(r"^(.+?) (==|!=|is not|is|<=|>=|<|>|not in|in) (.+)$", re.DOTALL)
 _NAME = re.compile(r"^[A-Za-z_]\w*")

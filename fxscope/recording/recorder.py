@@ -10,7 +10,7 @@ from fxscope.recording.failures import as_stack
 from fxscope.recording.outcomes import add_limit
 from fxscope.recording.process import attempt_of
 from fxscope.recording.records import CallTimes, Failure, Launch
-from fxscope.recording.state import State, inherit, integer, text_or_none
+from fxscope.recording.state import State, inherit, text_or_none
 from fxscope.trace.line import BadEnvelope, decode_json
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def take_graph_facts(state: State, process: Process, number: int, event: Event, 
         return
     record = attempt.record
     record.backend = text_or_none(value.get("backend")) or record.backend
-    record.nodes = integer(value.get("nodes"), record.nodes)
+    record.nodes = numbers.integer(value.get("nodes"), record.nodes)
     if isinstance(value.get("inputs"), list):
         record.inputs = value["inputs"]
 
@@ -56,13 +56,13 @@ def take_launches(state: State, process: Process, number: int, event: Event, ind
     entries = value.get("entries")
     for entry in entries if isinstance(entries, list) else []:
         attempt = _launched(process, entry) if isinstance(entry, dict) else None
-        calls = integer(entry.get("calls"), None) if attempt is not None else None
+        calls = numbers.integer(entry.get("calls"), None) if attempt is not None else None
         if attempt is None or calls is None:
             continue
         record = attempt.record
         launch = Launch(
             compile_key=record.key,
-            graph=integer(entry.get("graph"), 0) or 0,
+            graph=numbers.integer(entry.get("graph"), 0) or 0,
             calls=calls,
             at=numbers.number(value.get("at")) or 0.0,
             forward=_times(entry.get("forward")),
@@ -88,8 +88,8 @@ def _times(value: Any) -> CallTimes | None:
     if not isinstance(value, dict):
         return None
     return CallTimes(
-        calls=integer(value.get("calls"), 0) or 0,
-        samples=integer(value.get("samples"), 0) or 0,
+        calls=numbers.integer(value.get("calls"), 0) or 0,
+        samples=numbers.integer(value.get("samples"), 0) or 0,
         mean=numbers.number(value.get("mean")),
         min=numbers.number(value.get("min")),
         max=numbers.number(value.get("max")),
@@ -112,7 +112,7 @@ def take_failure(state: State, process: Process, number: int, event: Event, inde
         type=str(value.get("type") or ""),
         message=str(value.get("message") or ""),
         file=str(value.get("file") or ""),
-        line=integer(value.get("line"), 0) or 0,
+        line=numbers.integer(value.get("line"), 0) or 0,
         rank=process.rank,
         stack=stack,
         compile_key=attempt.record.key if attempt else "",
@@ -134,9 +134,11 @@ def take_limit(state: State, process: Process, number: int, event: Event, index:
     record = attempt.record
     record.function = record.function or str(value.get("function") or "")
     record.file = record.file or str(value.get("file") or "")
-    record.line = record.line or integer(value.get("line"), 0) or 0
+    record.line = record.line or numbers.integer(value.get("line"), 0) or 0
     inherit(process, event, record)
-    add_limit(state, process, record, str(value.get("limit") or "recompile_limit"), integer(value.get("value"), None))
+    add_limit(
+        state, process, record, str(value.get("limit") or "recompile_limit"), numbers.integer(value.get("value"), None)
+    )
 
 
 def take_torch_version(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:

@@ -109,7 +109,7 @@ class State:
         index = self.logs[log]
         rank = rank_of(index.source.path)
         if rank is None:
-            rank = integer(event.envelope.get("rank"), None)
+            rank = numbers.integer(event.envelope.get("rank"), None)
         if rank is None and (named := _RANK.search(index.source.data, 0, _RANK_WITHIN)):
             rank = int(named[1])
         process = Process(log, event.process, rank, Clock(_file_age(index.source.path)))
@@ -197,11 +197,6 @@ def set_user_line(record: Compile) -> None:
 def text_or_none(value: Any) -> str | None:
     """A non-empty text; None for nothing."""
     return str(value) if value else None
-
-
-def integer(value: Any, otherwise: int | None) -> int | None:
-    """An integer, or what to take instead of anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
 
 
 def _file_age(path: str) -> float:

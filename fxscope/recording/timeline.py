@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fxscope.recording.metrics import number as number_of
 from fxscope.trace.line import BadEnvelope, decode_json
 
 if TYPE_CHECKING:
@@ -26,8 +27,12 @@ def read_timeline(builder: Builder) -> Iterator[dict[str, Any]]:
             except BadEnvelope as error:
                 index.note(f"{index.source.path}: skipped a broken event at byte {index.starts[number]}: {error}")
                 continue
-            if not isinstance(value, dict) or not isinstance(value.get("ts"), (int, float)):
+            stamp = number_of(value.get("ts")) if isinstance(value, dict) else None
+            if stamp is None:
                 continue
+            value.update(ts=stamp, tid=_thread(value.get("tid")), name=str(value.get("name")), ph=str(value.get("ph")))
+            if "dur" in value:
+                value["dur"] = number_of(value["dur"]) or 0.0
             process = builder.processes.get((log, event.process))
             value["pid"] = process.rank if process is not None and process.rank is not None else event.process
             yield from _pair(value, open_.setdefault((event.process, value.get("tid")), []))
@@ -46,9 +51,13 @@ def _pair(value: dict[str, Any], waiting: list[dict[str, Any]]) -> Iterator[dict
         if waiting[place].get("name") == value.get("name"):
             begin = waiting.pop(place)
             args = {**_args(begin), **_args(value)}
-            yield {**begin, "ph": "X", "dur": max(0.0, float(value["ts"]) - float(begin["ts"])), "args": args}
+            yield {**begin, "ph": "X", "dur": max(0.0, value["ts"] - begin["ts"]), "args": args}
             return
     yield value
+
+
+def _thread(value: Any) -> int | str:
+    return value if isinstance(value, int) else str(value)
 
 
 def _args(value: dict[str, Any]) -> dict[str, Any]:

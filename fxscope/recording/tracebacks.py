@@ -6,7 +6,7 @@ import re
 
 from fxscope.source import SourceLine
 
-_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)(?:, in (.*))?$')
+_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d{1,9})(?:, in (.*))?$')
 _MARKERS = re.compile(r"^[\s^~]*$")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
     from fxscope.recording.records import Compile, Guard
 
-BUDGET = 4_000_000  # bytes of graphs, code and guards on one page
+BUDGET = 3_500_000  # characters of graphs, code and guards on one page
 # What is worth its place first.
 _ORDER = (
     "dynamo",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fxscope.recording.recording import Recording
 
 MOST_BOXES = 1500  # of one page; what is too short to be seen goes first
@@ -47,12 +50,19 @@ class Timeline(msgspec.Struct, kw_only=True):
 
 def make_timeline(recording: Recording) -> Timeline | None:
     """The phases that the log has times for; None where it has none."""
-    events = [event for event in recording.timeline() if event.get("ph") == "X" and event.get("dur", 0) > 0]
-    if not events:
+    start, end, number = float("inf"), float("-inf"), 0
+
+    def whole() -> Iterator[dict[str, Any]]:
+        nonlocal start, end, number
+        for event in recording.timeline():
+            if event.get("ph") == "X" and event.get("dur", 0) > 0:
+                start, end, number = min(start, event["ts"]), max(end, event["ts"] + event["dur"]), number + 1
+                yield event
+
+    kept = heapq.nlargest(MOST_BOXES, whole(), key=lambda event: event["dur"])
+    if not kept:
         return None
-    start = min(event["ts"] for event in events)
-    span = max(event["ts"] + event["dur"] for event in events) - start
-    kept = sorted(events, key=lambda event: -event["dur"])[:MOST_BOXES]
+    span = end - start
     lanes: list[Lane] = []
     boxes: list[Box] = []
     threads: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
@@ -78,7 +88,7 @@ def make_timeline(recording: Recording) -> Timeline | None:
                     compile_id=str(args.get("compile_id") or "") if isinstance(args, dict) else "",
                 )
             )
-    return Timeline(lanes=lanes, boxes=boxes, seconds=span / 1e6, left_out=len(events) - len(kept))
+    return Timeline(lanes=lanes, boxes=boxes, seconds=span / 1e6, left_out=number - len(kept))
 
 
 def _nested(events: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:

@@ -11,7 +11,7 @@ from fxscope.names import LOG_PREFIX, SESSION_FILE
 from fxscope.trace.bytesource import COMPRESSED, is_url
 from fxscope.trace.line import HEADER
 
-_RANK = re.compile(r"rank[_-]?(\d+)")
+_RANK = re.compile(r"rank[_-]?(\d{1,9})")
 _SNIFF = 1 << 16
 
 

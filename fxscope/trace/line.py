@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NEXT_LINE = re.compile(rb"\n(?![\t\n\r])")
 # Groups: level, month and day, time, process (a thread id in logs of early 2024), first key of the envelope.
 HEADER = re.compile(
-    rb'([A-Z])(\d{4}) (\d\d:\d\d:\d\d(?:\.\d{1,9})?) +(\d{1,20}) [^\]\n]{0,4096}\] \{"([^"\\\n]{1,200})"'
+    rb'([A-Z])(\d{4}) (\d\d:\d\d:\d\d(?:\.\d{1,9})?) +(\d{1,18}) [^\]\n]{0,4096}\] \{"([^"\\\n]{1,200})"'
 )
 # Keys of an envelope that name no event.
 CONTEXT_KEYS = frozenset(

@@ -6,6 +6,7 @@ import functools
 import json
 import lzma
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,27 @@ def test_mutations(tmp_path: Path) -> None:
         recording.close()
 
 
-JUNK = [None, True, -1, 0, 1e308, "", "x", "0/0", [], [1], ["a", 2], {}, {"a": 1}, {"name": 3}, [[]], 10**30, "\ud800"]
+JUNK = [
+    None,
+    True,
+    -1,
+    0,
+    1e308,
+    "",
+    "x",
+    "0/0",
+    [],
+    [1],
+    ["a", 2],
+    {},
+    {"a": 1},
+    {"name": 3},
+    [[]],
+    10**30,
+    10**400,
+    "9" * 5000,
+    "\ud800",
+]
 
 
 def mutated(value: Any, random_: random.Random) -> Any:
@@ -120,6 +141,18 @@ def test_values_of_any_type(tmp_path: Path) -> None:
             value = mutated(mutated(json.loads(envelope), random_), random_)
             if isinstance(value, dict):
                 lines[at] = head + b"] " + json.dumps(value).encode("utf-8", "surrogatepass")
+        payloads = [at for at, line in enumerate(lines) if line in (b"\t{", b"\t[")]
+        for at in random_.sample(payloads, min(15, len(payloads))):  # written by json.dumps with indent=0
+            end = next((i for i in range(at, len(lines)) if not lines[i].startswith(b"\t")), len(lines))
+            text = b"\n".join(line[1:] for line in lines[at:end])
+            try:
+                value = json.dumps(mutated(json.loads(text), random_)).encode("utf-8", "surrogatepass")
+            except ValueError:
+                continue  # a payload that only begins like JSON
+            lines[at:end] = [b"\t" + value, *[b"\t"] * (end - at - 1)]
+        numbers = [at for at, line in enumerate(lines) if line.startswith(b"\t") and b", line " in line]
+        for at in random_.sample(numbers, min(5, len(numbers))):
+            lines[at] = re.sub(rb"line \d+", b"line " + b"9" * random_.choice([3, 12, 5000]), lines[at])
         path = tmp_path / "values.log"
         path.write_bytes(b"\n".join(lines))
         recording = fxscope.open(path)
