@@ -25,15 +25,15 @@ class Callee(msgspec.Struct, frozen=True, kw_only=True):
     native: bool = False
 
 
-_SKIPPED = re.compile(r"module: (\S+), qualname: (.*?), skip reason: (.*)", re.DOTALL)
+_SKIPPED = re.compile(r"module: (.+?), qualname: (.*?), skip reason: (.*)", re.DOTALL)
 _INLINE = re.compile(r"qualname: (.*?), name: (.*?), filename: `(.*?)`", re.DOTALL)
 _IN_FILE = re.compile(r"the function `(.*?)` in file `(.*?)`")
 _PATTERNS = (
     re.compile(r"builtin (\w+) \["),
     re.compile(r"method: <\w*Logger [^>]*>\.(\w+)"),
     re.compile(r"enter a `(.+?)` context manager"),
+    re.compile(r"call_method \w+\((?:<class ')?([\w.]*)(?:'>)?\) (\w+)"),
     re.compile(r"trace method `(\w+)` of class `(.+?)`"),
-    re.compile(r"call_method \w+\((\w*)\) (\w+)"),
     re.compile(r"numpy function: <(?:function|cyfunction|built-in function|ufunc) '?([\w.]+)"),
     re.compile(r"builtin operator `(.+?)`"),
     re.compile(r"<(?:function|bound method) ([\w.<>]+)"),
@@ -47,8 +47,9 @@ def callee_of(found: GraphBreak) -> Callee:
     text = found.context or found.reason
     if skipped := _SKIPPED.search(text):
         module, name, reason = skipped[1], skipped[2].strip(), skipped[3]
+        module = "" if module == "<unknown module>" else module
         where = re.search(r"\((/?[^()]*\.py|/[^()]*)\)", reason)
-        full = name if module in ("builtins", "None") or name.startswith(module + ".") else f"{module}.{name}"
+        full = name if module in ("", "builtins", "None") or name.startswith(module + ".") else f"{module}.{name}"
         return Callee(module=module, name=full, file=where[1] if where else "", native="C extension" in reason)
     if inline := _INLINE.search(text):
         within = _IN_FILE.search(found.explanation)

@@ -108,9 +108,12 @@ _GENERAL = frozenset(
         "profiler",
     }
 )
+_SEED = re.compile(r"fork_rng|_seed\(|rng_state")
 _STDLIB: frozenset[str] = frozenset(getattr(sys, "stdlib_module_names", ()))
+# Torch's stand-ins for a call that the user's own line makes.
+_WRAPPERS = r"(?!nn/modules/module\.py|_dynamo/polyfills/|_dynamo/external_utils\.py)"
 _PACKAGE = re.compile(
-    r"/(?:site|dist)-packages/(?!torch/nn/modules/module\.py)|/pytorch/torch/(?!nn/modules/module\.py)"
+    rf"/(?:site|dist)-packages/(?!torch/)|/(?:site|dist)-packages/torch/{_WRAPPERS}|/pytorch/torch/{_WRAPPERS}"
 )
 # Causes whose place says enough already: a break of these kinds in a library keeps its own name only.
 _PLACELESS = frozenset(
@@ -124,6 +127,8 @@ def cause_of(found: GraphBreak) -> BreakCause:
     callee = callee_of(found)
     ids: list[str] = [entry.cause]
     key = entry.advice
+    if "_GeneratorContextManager" in found.context:
+        ids, key = ["context-manager"], "context-unsupported"
     if key in _GENERAL:
         sharpened = _sharpen(callee, found)
         if sharpened is not None:
@@ -134,10 +139,14 @@ def cause_of(found: GraphBreak) -> BreakCause:
         ids, key = ["library-code"], "library-break"
     elif in_library(found) and ids[0] not in _PLACELESS and "library-code" not in ids:
         ids.append("library-code")
-    if "Higher Order Operator:" in found.reason or any("/torch/_functorch/" in line.file for line in found.stack):
+    if "Higher Order Operator: autograd" in found.reason:
+        ids.append("autograd-function")
+    elif "Higher Order Operator:" in found.reason or any("/torch/_functorch/" in line.file for line in found.stack):
         ids.append("higher-order-op")
     if ids[0] == "exception" and found.function == "backward":
         ids.append("backward-failed")
+    if key == "context-unsupported" and _SEED.search(found.code + found.user_code):
+        ids, key = ["random-seed", *ids], "seed"
     second = found.reason.partition("another graph break occurred")[2]
     if "GenericContextWrapping" in second and "context-manager" not in ids:
         ids.append("context-manager")
