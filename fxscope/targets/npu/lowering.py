@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fxscope.errors import UsageError
+from fxscope.recording.userline import is_user_file
 from fxscope.targets.npu.access import View
 from fxscope.targets.npu.builder import Builder
 from fxscope.targets.npu.groups import Const, Reg, Value
@@ -241,12 +243,14 @@ def _is_weight(node: Node, user: Node) -> bool:
     return bool(user.args) and node is not user.args[-2]
 
 
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
+
+
 def source_line(node: Node) -> str:
-    """``file:line`` of the user's program that a node came from, "" where torch does not know."""
-    trace = node.meta.get("stack_trace") or ""
-    frames = [line.strip() for line in trace.splitlines() if line.strip().startswith("File ")]
+    """``file:line`` that a node came from: the deepest of the user's own lines, else the deepest; "" where unknown."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     if not frames:
         return ""
-    parts = frames[-1].split('"')
-    number = parts[2].split("line")[1].split(",")[0].strip() if len(parts) > 2 and "line" in parts[2] else "0"
-    return f"{parts[1]}:{number}"
+    own = [frame for frame in frames if is_user_file(frame[0])]
+    file, line = (own or frames)[-1]
+    return f"{file}:{line}"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxscope.targets.npu.access import View
+from fxscope.targets.npu.access import View, contiguous
 from fxscope.targets.npu.groups import Const, Reg, Value
 from fxscope.targets.npu.lowering import Island, lowering
 
@@ -26,9 +26,16 @@ def reshape(island: Island, x: Value, shape: Sequence[int]) -> Value:
             return Reg(x.group, x.number, shape, x.kind, x.dtype, base=x)
     view = island.builder.materialise(x)
     found = view.reshape(shape)
-    if found is None:
-        found = island.builder.copy(view).reshape(shape)
-        assert found is not None  # a dense copy takes any shape
+    if found is not None:
+        return found
+    # A copy in the source's own order moves long runs; it will do where the new shape only joins dimensions before it.
+    order = sorted(range(len(view.shape)), key=lambda d: -view.strides[d])
+    leading = [d for d in range(len(view.shape) - 2) if view.shape[d] != 1]
+    kept = [*sorted(leading), *(d for d in order if d not in leading)]
+    trial = View(view.buffer, view.shape, contiguous(view.shape, kept), 0)
+    dense = island.builder.copy(view, kept if trial.reshape(shape) is not None else None)
+    found = dense.reshape(shape)
+    assert found is not None  # a dense copy takes any shape
     return found
 
 

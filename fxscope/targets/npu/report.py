@@ -227,9 +227,9 @@ def cost_of(island: GraphModule, machine: Machine) -> Cost:
 
 
 _HEAD = (
-    f"{'op':>3} {'kind':<7} {'cycles':>11} {'pole':<8}{'next':>5} {'util':>6} {'map':>5} {'bytes':>8} {'bound':>8} "
-    f"{'roof':<8}{'tile':<13} nodes"
-)
+    f"{'op':>3} {'cycles':>11} {'pole':<8}{'next':>5} {'util':>6} {'map':>5} {'bytes':>8} {'bound':>8} {'roof':<8}"
+    f"{'tile':<13}"
+).rstrip()
 
 
 def text(found: NpuReport) -> str:
@@ -246,12 +246,12 @@ def text(found: NpuReport) -> str:
     for row in found.ops:
         names = ", ".join(row.nodes)
         source = f"  {row.source.rsplit('/', 1)[-1]}" if row.source else ""
-        head = (
-            f"{row.index:>3} {row.kind:<7} {row.cycles:>11,.0f} {row.pole:<8}{row.next:>5.0%} "
+        lines.append(f"{row.index:>3} {row.kind}: {names}{source}")
+        lines.append(
+            f"    {row.cycles:>11,.0f} {row.pole:<8}{row.next:>5.0%} "
             f"{f'{row.utilisation:.1%}' if row.macs else '':>6} {f'{row.mapping:.0%}' if row.macs else '':>5} "
-            f"{_bytes(row.bytes):>8} {_bytes(row.bound) if row.bound else '':>8} {row.roofline:<8}{row.tile:<13} "
+            f"{_bytes(row.bytes):>8} {_bytes(row.bound) if row.bound else '':>8} {row.roofline:<8}{row.tile}".rstrip()
         )
-        lines.append(head + names + source)
     lines.append("")
     for memory in found.memory:
         kind = "on-chip feature maps" if memory.region == "c" else "intermediates in main memory"

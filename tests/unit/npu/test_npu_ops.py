@@ -209,7 +209,36 @@ def test_against_eager(name):
 
 
 # On few lines every loop runs more than once; one case of each kind of loop is enough.
-SMALL = ["mm", "mm-transposed-a", "bmm", "addmm-alpha-beta", "mlp-3d", "conv2d", "conv2d-groups", "conv2d-depthwise", "conv-transpose", "conv-bn-relu", "max-pool", "avg-pool", "global-pool", "broadcast-both", "channels-last", "where-row-mask", "many-values", "softmax", "layer-norm-residual", "sum-first", "sum-all", "sum-two-dims-keepdim", "attention", "cat-channels", "permute-add", "transpose-copy", "pad", "heads"]
+SMALL = [
+    "mm",
+    "mm-transposed-a",
+    "bmm",
+    "addmm-alpha-beta",
+    "mlp-3d",
+    "conv2d",
+    "conv2d-groups",
+    "conv2d-depthwise",
+    "conv-transpose",
+    "conv-bn-relu",
+    "max-pool",
+    "avg-pool",
+    "global-pool",
+    "broadcast-both",
+    "channels-last",
+    "where-row-mask",
+    "many-values",
+    "softmax",
+    "layer-norm-residual",
+    "sum-first",
+    "sum-all",
+    "sum-two-dims-keepdim",
+    "attention",
+    "cat-channels",
+    "permute-add",
+    "transpose-copy",
+    "pad",
+    "heads",
+]
 
 
 @pytest.mark.parametrize("name", SMALL)
