@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from typing import Any
 
@@ -53,10 +54,20 @@ def key_difference(first: list[str], second: list[str]) -> list[str]:
         ``name: a -> b`` for what differs, and one line for what only one of them has.
     """
     a, b = _components(first), _components(second)
-    found = [f"{name}: {a[name]} -> {b[name]}" for name in a if name in b and a[name] != b[name]]
-    found += [f"only the first has {name}: {value}" for name, value in a.items() if name not in b]
-    found += [f"only the second has {name}: {value}" for name, value in b.items() if name not in a]
+    found = [f"{name}: {_difference(a[name], b[name])}" for name in a if name in b and a[name] != b[name]]
+    found += [f"only the first has {name}: {value[:_SHOWN]}" for name, value in a.items() if name not in b]
+    found += [f"only the second has {name}: {value[:_SHOWN]}" for name, value in b.items() if name not in a]
     return found
+
+
+_SHOWN = 120  # characters of a component that are shown; a component can be a whole graph
+
+
+def _difference(a: str, b: str) -> str:
+    """Two texts from a little before the place where they part."""
+    start = max(0, len(os.path.commonprefix([a, b])) - _SHOWN // 3)
+    left, right = (("..." if start else "") + text[start : start + _SHOWN].replace("\n", " ") for text in (a, b))
+    return f"{left} -> {right}"
 
 
 def components_of(payload: str) -> tuple[str, list[str]]:

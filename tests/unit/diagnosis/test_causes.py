@@ -13,7 +13,9 @@ SITE = "/venv/lib/python3.11/site-packages/"
 
 
 def broken(gb_id: str, context: str, **fields: object) -> GraphBreak:
-    return GraphBreak(**{"site": "a.py:1", "file": "/home/me/a.py", "line": 1, "gb_id": gb_id, "context": context, **fields})  # type: ignore[arg-type]
+    return GraphBreak(
+        **{"site": "a.py:1", "file": "/home/me/a.py", "line": 1, "gb_id": gb_id, "context": context, **fields}
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
