@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +15,7 @@ from textual import events, work
 from textual.app import App, ComposeResult, SuspendNotSupported
 from textual.containers import Horizontal, Vertical
 from textual.css.query import NoMatches
+from textual.geometry import Size
 from textual.widget import Widget
 
 from fxscope.errors import FxscopeError
@@ -28,7 +31,7 @@ from .screens.pick import PickScreen, QuitScreen
 from .screens.view import View
 from .spans import Span
 from .status import status_items
-from .store import Snapshot, Store
+from .store import Snapshot, Store, describe
 from .widgets.bar import Bar, Item
 from .widgets.filter_bar import FilterBar
 from .widgets.frame_tree import TreeView
@@ -71,6 +74,7 @@ class FxscopeApp(App[None]):
         self.zoomed = False
         self.started = time.monotonic()
         self.asked_quit = False
+        self.window = Size(120, 40)  # of the terminal; the first resize event tells
         self.tree_view = TreeView()
         self._top, self._tabs_bar, self._keys_bar = Bar(id="top"), Bar(id="tabs"), Bar(id="keys")
         self._left, self._holder = Vertical(id="left"), Vertical(id="views")
@@ -100,9 +104,12 @@ class FxscopeApp(App[None]):
             self.set_keymap(self.remapped)
         except FxscopeError as error:
             self.notify(str(error), severity="error", timeout=10)
+        self.window = self.size
         await self._show_view("overview")
         self._fold_by_width()
         self.tree_view.focus()
+        sys.setswitchinterval(SWITCH)
+        gc.set_threshold(*COLLECT)
         self.set_interval(POLL, self._poll)
         self.set_interval(1.0, self._draw_top)
         if self.program is not None:
@@ -123,7 +130,7 @@ class FxscopeApp(App[None]):
         program.on_output = lambda data: self._from_thread(self._take_output, data)
         program.on_end = lambda code: self._from_thread(self._program_ended, code)
         try:
-            program.start(max(20, self.size.width - 40), max(5, self.size.height - 6))
+            program.start(max(20, self.window.width - 40), max(5, self.window.height - 6))
         except (OSError, FxscopeError) as error:
             self._restart_problem = f"cannot start {program.command[0]}: {error}"
             self.notify(self._restart_problem, severity="error", timeout=60)
@@ -170,7 +177,6 @@ class FxscopeApp(App[None]):
 
     @work(thread=True, group="read", exit_on_error=False)
     def _read(self, force: bool) -> None:
-        from .store import describe
 
         try:
             snapshot = self.store.read(force=force)
@@ -181,6 +187,7 @@ class FxscopeApp(App[None]):
             return
         if not self._exit:
             self.call_from_thread(self._take, snapshot)
+        views.preload()
 
     def _read_failed(self, problem: str) -> None:
         self._reading = False
@@ -299,7 +306,7 @@ class FxscopeApp(App[None]):
 
     def _tabs(self) -> list[Item]:
         """The views with their digits; names are shortened, then left out, where there is no room."""
-        room = self._tabs_bar.size.width or self.size.width
+        room = self._tabs_bar.size.width or self.window.width
         letters = next((n for n in (99, 5, 4, 3, 0) if _tabs_width(self.active, n) <= room), 0)
         items = []
         for number, name in enumerate(VIEWS):
@@ -308,7 +315,8 @@ class FxscopeApp(App[None]):
             title = name.capitalize()[: 99 if chosen else letters]
             cell: list[Span] = [
                 (digit, "accent" if chosen else "dim"),
-                (f" {title}" if title else "", "match" if chosen else ""),
+                (" " if title else "", ""),
+                (title, "match" if chosen else ""),
             ]
             items.append(Item(cell, f"app.view('{name}')", 9 if chosen else 5))
         return items
@@ -321,16 +329,17 @@ class FxscopeApp(App[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         """Fold the tree away where there is no room."""
+        self.window = event.size
         if self._view is not None:
             self._fold_by_width()
             self._draw_bars()
 
     def _fold_by_width(self) -> None:
-        shown = self.size.width >= NARROW if self._tree_wanted is None else self._tree_wanted
-        self.screen.set_class(self.size.height < 16, "-low")
+        shown = self.window.width >= NARROW if self._tree_wanted is None else self._tree_wanted
+        self.screen.set_class(self.window.height < 16, "-low")
         left = self._left
         left.set_class(not shown, "-away")
-        wide = self.size.width
+        wide = self.window.width
         left.styles.width = max(24, min(48, wide * 3 // 10)) if wide >= NARROW else max(16, wide * 2 // 5)
         if not shown and self.focused is self.tree_view:
             self._focus_view()
@@ -632,6 +641,14 @@ _UNDER = {
     "copy_all",
 }
 _UNDER |= {"next_match", "rank", "pause", "quit", "palette", "theme"}
+
+
+SWITCH = 0.001  # seconds after which a worker hands over the interpreter; Python's 5 ms are felt at a key press
+
+
+# Young objects are collected often, all of them practically never: a full collection looks at every record and holds up all
+# threads, a quarter of a second with a graph of 50,000 nodes. Records hold no cycles; reference counts alone free them.
+COLLECT = (10_000, 20, 100_000)
 
 
 def open_app(path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from .spans import Cell, Span
 from .store import Snapshot
 from .widgets.virtual_table import Column
 
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 GLYPHS: dict[str, tuple[str, str]] = {
     "ok": ("\u2714", "good"),
     "empty": ("\u25cb", "dim"),
@@ -18,6 +20,7 @@ GLYPHS: dict[str, tuple[str, str]] = {
     "failed": ("\u2716", "bad"),
     "skipped": ("\u21b7", "warn"),
     "limit": ("\u2298", "bad"),
+    "unfinished": ("\u2026", "info"),
 }
 RECOMPILED = ("\u21bb", "warn")
 
@@ -84,14 +87,14 @@ class FrameTree:
         for key, compiles in frames.items():
             first = compiles[0]
             is_folded = key in folded
-            title = first.function or "(no function)"
+            title = function_title(first.function)
             where = site(first.file, first.line)
             rank = f"r{first.rank} " if many_ranks and first.rank is not None else ""
             cell: list[Span] = [("\u25b8 " if is_folded else "\u25be ", "dim"), (f"{rank}{title}", "strong")]
             cell.append((f"  {where}", "dim"))
             if is_folded:
                 cell.append((f"  \u00d7{len(compiles)}", "dim"))
-            words = f"{rank}{title} {where}"
+            words = f"{rank}{first.function} {where}"
             self._rows.append(FrameRow(key, 0, cell, is_folded, words, first.key))
             if is_folded:
                 continue
@@ -152,6 +155,12 @@ class FrameTree:
     def key(self, index: int) -> object:
         """The row's key."""
         return self._rows[index].key
+
+
+def function_title(name: str) -> str:
+    """A function's name; of what Dynamo makes to go on after a break, where it goes on: ``\u21aa forward:31``."""
+    resumed = _RESUMED.match(name)
+    return f"\u21aa {resumed[1]}:{resumed[2]}" if resumed else name or "(no function)"
 
 
 def frame_key(compile_: Compile) -> str:

@@ -150,32 +150,3 @@ def _words(spans: Iterable[Span]) -> list[list[Span]]:
             else:
                 words.append([(piece, style)])
     return words
-
-
-def span_css(widget: str) -> str:
-    """Style sheet for the span styles of a widget class; colours are the theme's."""
-    colours = {
-        "dim": "color: $text-muted;",
-        "strong": "text-style: bold;",
-        "good": "color: $text-success;",
-        "warn": "color: $text-warning;",
-        "bad": "color: $text-error;",
-        "info": "color: $text-primary;",
-        "accent": "color: $text-accent; text-style: bold;",
-        "keyword": "color: $text-primary; text-style: bold;",
-        "string": "color: $text-success;",
-        "number": "color: $text-warning;",
-        "comment": "color: $text-muted; text-style: italic;",
-        "name": "color: $text-secondary;",
-        "type": "color: $text-accent;",
-        "match": "background: $warning 40%; text-style: underline;",
-        "added": "color: $text-success; background: $success 15%;",
-        "removed": "color: $text-error; background: $error 15%;",
-        "head": "color: $text-muted; text-style: bold; background: $surface;",
-        "cursor": "background: $surface-lighten-1;",
-        "focused": "background: $primary 35%;",
-    }
-    return "\n".join(f"{widget} .line--{name} {{ {rule} }}" for name, rule in colours.items())
-
-
-COMPONENTS = {f"line--{style}" for style in (*STYLES, "head", "cursor", "focused")}

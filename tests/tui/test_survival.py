@@ -147,6 +147,10 @@ async def test_a_storm_of_sizes(shared, opened):
         await driver.pilot.resize_terminal(120, 30)
         await driver.settle()
         assert "simple.log" in driver.frame()
+        assert driver.app.tree_view.size.width > 0
+        await driver.pilot.resize_terminal(60, 20)
+        await driver.settle()
+        assert driver.app.tree_view.size.width == 0, "the tree folds away where there is no room"
 
 
 @pytest.mark.shared

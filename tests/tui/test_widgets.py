@@ -112,11 +112,13 @@ def test_kernels_inside_strings_are_code():
 
 
 def test_align_and_fold():
-    left = [f"line {n}" for n in range(20)]
-    right = [*left[:10], "new", *left[10:15], "other", *left[16:]]
+    left = [f"line{n} = x" for n in range(20)]
+    right = [*left[:10], "new", *left[10:15], "line15 = other", "gone = y", *left[17:]]
     rows = align(left, right, 1)
     assert DiffRow(None, "new", "+") in rows
-    assert DiffRow("line 15", "other", "~") in rows
+    assert DiffRow("line15 = x", "line15 = other", "~") in rows
+    assert DiffRow("line16 = x", None, "-") in rows
+    assert DiffRow(None, "gone = y", "+") in rows
     assert sum(row.sign == "…" for row in rows) == 3
     assert [row.left for row in align(left, right) if row.left is not None] == left
     assert fold([DiffRow("a", "a")] * 5, 1) == [DiffRow("5 equal", "5 equal", "…")]

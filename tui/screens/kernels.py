@@ -213,6 +213,13 @@ class KernelsView(JobView):
         return dict(self._document) or None
 
 
+def rate_text(value: float | None) -> str:
+    """GB/s with three digits, never as a power."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _cells(row: Mapping[str, Any], slowest: Mapping[str, float]) -> list[Cell]:
     """One row of the table."""
     median, kind, status = row.get("median_ms"), str(row.get("kind") or ""), str(row.get("status") or "ok")
@@ -225,7 +232,7 @@ def _cells(row: Mapping[str, Any], slowest: Mapping[str, float]) -> list[Cell]:
         (spread, "dim"),
         (bar(median or 0.0, slowest.get(kind) or 0.0, 16), "info"),
         f"{row['speedup']:.2f}\u00d7" if row.get("speedup") is not None else "",
-        f"{row['gbps']:,.3g}" if row.get("gbps") is not None else "",
+        rate_text(row.get("gbps")),
         f"{row['peak_share']:.0%}" if row.get("peak_share") is not None else "",
         number_text(row.get("max_abs_err")),
         str(row.get("launches") if row.get("launches") is not None else ""),

@@ -97,7 +97,7 @@ class Overview(View):
         findings = snapshot.findings
         if not findings:
             return [heading("FINDINGS"), Block([[("  \u2714 ", "good"), ("nothing is wrong", "")]])]
-        blocks = [heading("FINDINGS", "worst first; n goes to the next, enter to what it is about, v copies the check")]
+        blocks = [heading("FINDINGS", "worst first; n next, enter opens, v copies the check")]
         for number, finding in enumerate(findings):
             sign, style = SEVERITY.get(finding.severity, ("\u00b7", "dim"))
             title: list[Span] = [(f"  {sign} ", style), (finding.title, "strong")]

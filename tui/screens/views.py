@@ -21,6 +21,20 @@ _CLASSES = {
 }
 
 
+def preload() -> None:
+    """Import what views need, on a worker: an import on the UI thread would hold up the screen when a view is first shown."""
+    for path in _CLASSES.values():
+        importlib.import_module(f".{path.partition('.')[0]}", __package__)
+    for module in (
+        "fxscope.graph.parse",
+        "fxscope.graph.diff",
+        "fxscope.graph.cost",
+        "fxscope.graph.gutter",
+        "fxscope.graph.histogram",
+    ):
+        importlib.import_module(module)
+
+
 def make(name: str) -> View:
     """A new view."""
     module, _, cls = _CLASSES[name].partition(".")

@@ -11,7 +11,8 @@ from textual import events
 from textual.strip import Strip
 from textual.widget import Widget
 
-from ..spans import COMPONENTS, Cell, fit, span_css, spans_of
+from ..colours import span_styles
+from ..spans import Cell, fit, spans_of
 
 
 class Item(NamedTuple):
@@ -31,8 +32,7 @@ class Item(NamedTuple):
 class Bar(Widget):
     """Shows items from left to right; those after a None from the right edge."""
 
-    COMPONENT_CLASSES = COMPONENTS
-    DEFAULT_CSS = "Bar { height: 1; background: $surface; color: $foreground; }\n" + span_css("Bar")
+    DEFAULT_CSS = "Bar { height: 1; background: $surface; color: $foreground; }"
     GAP = 2
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -79,10 +79,8 @@ class Bar(Widget):
             spans += spans_of(item.cell)
             at += size + self.GAP
             spans.append((" " * min(self.GAP, max(0, width - at + self.GAP)), ""))
-        segments = [
-            Segment(text, base + self.get_component_rich_style(f"line--{style}", partial=True) if style else base)
-            for text, style in fit(spans, width)
-        ]
+        styles = span_styles(self.app)
+        segments = [Segment(text, base + styles[style] if style else base) for text, style in fit(spans, width)]
         return Strip(segments, width)
 
     async def on_click(self, event: events.Click) -> None:

@@ -37,11 +37,24 @@ def align(left: Sequence[str], right: Sequence[str], context: int | None = None)
         if tag == "equal":
             rows += [DiffRow(a, b) for a, b in zip(left[i1:i2], right[j1:j2], strict=True)]
             continue
-        both = min(i2 - i1, j2 - j1)
-        rows += [DiffRow(left[i1 + k], right[j1 + k], "~") for k in range(both)]
-        rows += [DiffRow(text, None, "-") for text in left[i1 + both : i2]]
-        rows += [DiffRow(None, text, "+") for text in right[j1 + both : j2]]
+        rows += _changed(left[i1:i2], right[j1:j2])
     return rows if context is None else fold(rows, context)
+
+
+def _changed(left: Sequence[str], right: Sequence[str]) -> list[DiffRow]:
+    """Rows of two differing stretches: lines that begin with the same word (a node's name) stand side by side."""
+    place = {text.split(" ", 1)[0]: number for number, text in enumerate(left)}
+    rows: list[DiffRow] = []
+    at = 0
+    for text in right:
+        number = place.get(text.split(" ", 1)[0], -1)
+        if number < at:
+            rows.append(DiffRow(None, text, "+"))
+            continue
+        rows += [DiffRow(gone, None, "-") for gone in left[at:number]]
+        rows.append(DiffRow(left[number], text, "~"))
+        at = number + 1
+    return rows + [DiffRow(gone, None, "-") for gone in left[at:]]
 
 
 def fold(rows: Sequence[DiffRow], context: int) -> list[DiffRow]:

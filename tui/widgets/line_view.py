@@ -18,8 +18,9 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
+from ..colours import span_styles
 from ..keymap import bindings
-from ..spans import COMPONENTS, Span, Spans, fit, span_css
+from ..spans import Span, Spans, fit
 
 
 class LineView(ScrollView, can_focus=True, inherit_bindings=False):
@@ -27,11 +28,9 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
 
     ALLOW_SELECT = True
     BINDINGS = bindings("lines")
-    COMPONENT_CLASSES = COMPONENTS
-    DEFAULT_CSS = (
-        "LineView { background: $background; color: $foreground; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; }\n"
-        + span_css("LineView")
-    )
+    DEFAULT_CSS = """
+    LineView { background: $background; color: $foreground; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; }
+    """
 
     header_rows = 0
 
@@ -116,7 +115,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
             return Strip.blank(0)
         base = self.rich_style
         if y < self.header_rows:
-            head = self.get_component_rich_style("line--head", partial=True)
+            head = span_styles(self.app)["head"]
             segments = [Segment(text, base + head) for text, _ in fit(self.header(), width)]
             return Strip(segments, width)
         scroll_x, scroll_y = self.scroll_offset
@@ -141,14 +140,10 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         if selection is not None and (chosen := selection.get_span(index)) is not None:
             spans = restyle(spans, chosen[0], chosen[1], "match")
         base = self.rich_style
+        styles = span_styles(self.app)
         if on_cursor:
-            base += self.get_component_rich_style("line--focused" if focused else "line--cursor", partial=True)
-        segments = []
-        for text, style in spans:
-            if style:
-                segments.append(Segment(text, base + self.get_component_rich_style(f"line--{style}", partial=True)))
-            else:
-                segments.append(Segment(text, base))
+            base += styles["focused" if focused else "cursor"]
+        segments = [Segment(text, base + styles[style] if style else base) for text, style in spans]
         length = sum(cell_len(text) for text, _ in spans)
         strip = Strip(segments, length)
         target = max(width, self.virtual_size.width)

@@ -276,7 +276,7 @@ class VirtualTable(LineView):
             return self._widths[1]
         columns = self.provider.columns
         count = self.count()
-        step = max(1, count // 200)
+        step = max(1, count // 60)
         natural = []
         sample = [self.provider.row(self.real(index)) for index in range(0, count, step)] if count else []
         for number, column in enumerate(columns):

@@ -1,0 +1,274 @@
+"""The app at 500 compiles and 50,000 nodes: first paint, blocking, keys, filter, memory.
+
+Every figure stands beside a peer measured in the same run, because machines are noisy: an empty Textual app for the start, a
+small graph for the keys, a bare list comprehension for the filter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.bench
+
+NODES = 50_000
+COMPILES = 500
+ROUNDS = 5
+HELLO = """
+from textual.app import App
+from textual.widgets import Static
+class Hello(App):
+    def compose(self):
+        yield Static("hello, this is painted")
+Hello().run()
+"""
+
+
+def graph_text(nodes: int) -> str:
+    lines = [
+        "class GraphModule(torch.nn.Module):",
+        '    def forward(self, L_x_: "f32[8, 16][16, 1]cpu"):',
+        "        l_x_ = L_x_",
+    ]
+    previous = "l_x_"
+    for number in range(nodes):
+        if number % 5 == 0:
+            lines.append(
+                f"         # File: /home/me/model.py:{number % 300 + 1} in forward, code: x = layer{number % 7}(x)"
+            )
+        call = ("torch.relu({p})", "{p} + 1.0", "torch.nn.functional.gelu({p})", "{p} * {p}")[number % 4].format(
+            p=previous
+        )
+        lines.append(f'        y_{number}: "f32[8, 16][16, 1]cpu" = {call}')
+        previous = f"y_{number}"
+    return "\n".join([*lines, f"        return ({previous},)"]) + "\n"
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace log of 500 compiles, the first of which has a graph of 50,000 nodes."""
+    folder = tmp_path_factory.mktemp("big")
+    write_log(folder, COMPILES, NODES)
+    return folder
+
+
+def write_log(folder: Path, compiles: int, nodes: int) -> None:
+    def line(second: float, envelope: dict, payload: str = "") -> str:
+        stamp = f"{int(second) // 3600:02}:{int(second) // 60 % 60:02}:{second % 60:09.6f}"
+        text = f"V0101 {stamp} 4242 torch/_dynamo/x.py:1] {json.dumps(envelope)}\n"
+        return text + "".join(f"\t{row}\n" for row in payload.splitlines())
+
+    big, small = graph_text(nodes), graph_text(20)
+    with (folder / "dedicated_log_torch_trace_4242.log").open("w") as file:
+        file.write(line(0, {"str": ["/home/me/model.py", 0]}))
+        for number in range(compiles):
+            where = {"frame_id": number // 5, "frame_compile_id": number % 5, "attempt": 0}
+            stack = [{"line": 10 + number // 5, "name": "forward", "filename": 0}]
+            file.write(line(number, {"dynamo_start": {"stack": stack}, **where, "stack": stack}))
+            file.write(
+                line(
+                    number,
+                    {"dynamo_output_graph": {"sizes": {}}, **where, "has_payload": "x"},
+                    small if number else big,
+                )
+            )
+            metrics = {
+                "co_name": "forward",
+                "co_filename": "/home/me/model.py",
+                "co_firstlineno": 10 + number // 5,
+                "graph_op_count": 20 if number else nodes,
+                "guard_count": 12,
+                "entire_frame_compile_time_s": 0.5,
+                "start_time": float(number),
+            }
+            file.write(line(number + 0.5, {"compilation_metrics": metrics, **where}))
+
+
+def until_painted(command: list[str], wanted: list[bytes]) -> list[float]:
+    """Seconds from the start of the interpreter until each text was on the terminal."""
+    import pty
+
+    master, slave = pty.openpty()
+    import fcntl
+    import struct
+    import termios
+
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    env = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True)
+    os.close(slave)
+    seen, times = b"", []
+    try:
+        while len(times) < len(wanted):
+            ready, _, _ = select.select([master], [], [], 60)
+            assert ready, f"nothing painted: {seen[-2000:]!r}"
+            seen += os.read(master, 1 << 16)
+            while len(times) < len(wanted) and wanted[len(times)] in seen:
+                times.append(time.perf_counter() - start)
+        return times
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def test_first_paint(big: Path) -> None:
+    ours = [sys.executable, "-m", "fxscope", "open", str(big)]
+    hello = [sys.executable, "-c", HELLO]
+    figures: list[list[float]] = []
+    for _ in range(ROUNDS):
+        base = until_painted(hello, [b"painted"])[0]
+        shell, data = until_painted(ours, [b"Overview", b"compiles"])
+        figures.append([base, shell, data])
+    base, shell, data = (statistics.median(column) for column in zip(*figures, strict=True))
+    print(
+        f"\nfirst paint, {COMPILES} compiles, graph of {NODES:,} nodes: {shell:.2f} s, with findings and totals {data:.2f} s; "
+        f"an empty Textual app {base:.2f} s (ratios {shell / base:.2f}, {data / base:.2f})"
+    )
+    assert shell / base < 2.0
+    assert data / base < 4.0
+
+
+class Ticker:
+    """How long the event loop was held up: the longest gaps between ticks that should come every 5 ms."""
+
+    def __init__(self) -> None:
+        self.gaps: list[float] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Ticker:
+        self._task = asyncio.create_task(self._tick())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+
+    async def _tick(self) -> None:
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0.005)
+            now = time.perf_counter()
+            self.gaps.append(now - last - 0.005)
+            last = now
+
+    @property
+    def worst(self) -> float:
+        return max(self.gaps, default=0.0)
+
+    @property
+    def usual(self) -> float:
+        """All but one gap in a hundred are shorter."""
+        return sorted(self.gaps)[int(len(self.gaps) * 0.99) - 1] if self.gaps else 0.0
+
+
+async def settle(app, pilot) -> None:
+    for _ in range(3):
+        await pilot.pause()
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+
+
+async def test_never_blocked(big: Path) -> None:
+    """Opening and reading a graph of 50,000 nodes on workers; the peer is a thread that computes beside an idle loop."""
+    from fxscope_tui.app import FxscopeApp
+    from fxscope_tui.store import Store
+
+    def spin() -> None:
+        end = time.perf_counter() + 2
+        while time.perf_counter() < end:
+            sum(range(1000))
+
+    async with Ticker() as peer:
+        await asyncio.to_thread(spin)
+    app = FxscopeApp(Store(big))
+    async with app.run_test(size=(120, 40)) as pilot:
+        async with Ticker() as opening:
+            await settle(app, pilot)
+        async with Ticker() as graph:
+            await pilot.press("2")
+            await settle(app, pilot)
+        assert app.view.table.count() >= NODES
+    for name, ticker in (("opening", opening), ("the graph", graph)):
+        late = sum(gap > 0.05 for gap in ticker.gaps)
+        print(
+            f"\n{name}: held up {ticker.usual * 1e3:.0f} ms (99th percentile), {ticker.worst * 1e3:.0f} ms at worst, {late} of {len(ticker.gaps)} ticks over 50 ms",
+            end="",
+        )
+    print(f"; a computing thread alone {peer.usual * 1e3:.0f} and {peer.worst * 1e3:.0f} ms")
+    assert graph.usual < max(0.05, 4 * peer.usual)
+    assert graph.worst < max(0.05, 8 * peer.worst)
+
+
+async def test_keys_and_filter(big: Path, tmp_path: Path) -> None:
+    from fxscope_tui.app import FxscopeApp
+    from fxscope_tui.store import Store
+
+    write_log(tmp_path, 3, 50)
+    medians = {}
+    for name, folder in (("small", tmp_path), ("big", big)):
+        app = FxscopeApp(Store(folder))
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(app, pilot)
+            await pilot.press("2")
+            await settle(app, pilot)
+            table = app.view.table
+            times = []
+            for key in ("j", "j", "pagedown", "j", "k", "pagedown", "j", "j", "pageup", "k"):
+                start = time.perf_counter()
+                await pilot.press(key)
+                times.append(time.perf_counter() - start)
+            medians[name] = statistics.median(times)
+            if name == "big":
+                rows = table.provider
+                texts = [rows.text(index).lower() for index in range(rows.count())]
+                start = time.perf_counter()
+                expected = [index for index, text in enumerate(texts) if "gelu" in text]
+                bare = time.perf_counter() - start
+                cold, warm = [], []
+                for query, figures in (("gelu", cold), ("relu", warm), ("gelu", warm)):
+                    start = time.perf_counter()
+                    table.filter(query)
+                    await app.workers.wait_for_complete()
+                    await pilot.pause()
+                    figures.append(time.perf_counter() - start)
+                assert table.count() == len(expected)
+    print(
+        f"\na key press: {medians['big'] * 1e3:.1f} ms at {NODES:,} nodes, {medians['small'] * 1e3:.1f} ms at 50; "
+        f"filter of {NODES:,} rows: {cold[0] * 1e3:.0f} ms the first time, {statistics.median(warm) * 1e3:.0f} ms then "
+        f"(a bare list comprehension {bare * 1e3:.0f} ms)"
+    )
+    assert medians["big"] < max(0.05, 2 * medians["small"])
+    assert statistics.median(warm) < max(0.15, 20 * bare)
+
+
+def test_memory(big: Path) -> None:
+    code = f"""
+import asyncio, resource
+from fxscope_tui.app import FxscopeApp
+from fxscope_tui.store import Store
+async def main():
+    app = FxscopeApp(Store({str(big)!r}))
+    async with app.run_test(size=(120, 40)) as pilot:
+        for key in ("1", "2", "G", "g", "5", "9", "2"):
+            await pilot.press(key)
+            for _ in range(2):
+                await pilot.pause(); await app.workers.wait_for_complete(); await pilot.pause()
+        assert app.view.table.count() >= {NODES}
+asyncio.run(main())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    megabytes = int(done.stdout)
+    print(f"\nmemory at {COMPILES} compiles and {NODES:,} nodes: {megabytes} MB")
+    assert megabytes < 300
