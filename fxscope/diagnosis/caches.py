@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from typing import Any
 
@@ -65,7 +64,8 @@ _SHOWN = 120  # characters of a component that are shown; a component can be a w
 
 def _difference(a: str, b: str) -> str:
     """Two texts from a little before the place where they part."""
-    start = max(0, len(os.path.commonprefix([a, b])) - _SHOWN // 3)
+    same = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    start = max(0, same - _SHOWN // 3)
     left, right = (("..." if start else "") + text[start : start + _SHOWN].replace("\n", " ") for text in (a, b))
     return f"{left} -> {right}"
 
