@@ -12,11 +12,11 @@ from fxscope.names import SESSION_FILE
 from fxscope.recording.builder import Builder, split_number
 from fxscope.recording.lookup import find_compile, find_text
 from fxscope.recording.session import build_session, is_live, read_session_file
-from fxscope.recording.totals import count_totals
+from fxscope.recording.totals import count_totals, count_unknown
 from fxscope.trace.bytesource import ByteSource, allow_files
-from fxscope.trace.folder import find_logs, list_new, rank_of
+from fxscope.trace.folder import begin_order, find_logs, list_new
 from fxscope.trace.index import LAZY, LogIndex
-from fxscope.trace.line import HEADER, BadEnvelope, payload_matches
+from fxscope.trace.line import BadEnvelope, payload_matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,13 +133,7 @@ class Recording:
 
     def unknown_events(self) -> dict[str, int]:
         """Events whose name this reader does not know, with their counts."""
-        known = self._builder.known | LAZY
-        counts: dict[str, int] = {}
-        for index in self._builder.logs:
-            for name in index.names:
-                if name not in known:
-                    counts[name] = counts.get(name, 0) + index.count(name)
-        return counts
+        return count_unknown(self._builder, self._builder.known | LAZY)
 
     # one compile
 
@@ -307,7 +301,7 @@ class Recording:
                 if os.path.isfile(self._name):
                     raise
                 self._builder.notes.append(str(error))  # one log of a folder: the others are still worth reading
-        for source in sorted(sources, key=_rank_and_time):
+        for source in sorted(sources, key=lambda source: begin_order(source.path, source.data)):
             self._builder.add_log(LogIndex(source))
 
     def _scan(self) -> bool:
@@ -331,12 +325,6 @@ class Recording:
             self._cached[name] = sorted(records, key=lambda record: record.started)
         found: list[Any] = self._cached[name]
         return found
-
-
-def _rank_and_time(source: ByteSource) -> tuple[int, bytes]:
-    rank = rank_of(source.path)
-    header = HEADER.match(source.data)
-    return (-1 if rank is None else rank, header[2] + header[3] if header else b"")
 
 
 def open_recording(path: str | Path) -> Recording:

@@ -39,6 +39,16 @@ def count_totals(state: State, unknown_events: int) -> Totals:
     )
 
 
+def count_unknown(state: State, known: frozenset[str]) -> dict[str, int]:
+    """Events whose name is not among ``known``, with their counts."""
+    counts: dict[str, int] = {}
+    for index in state.logs:
+        for name in index.names:
+            if name not in known:
+                counts[name] = counts.get(name, 0) + index.count(name)
+    return counts
+
+
 def _process_of(key: str, name: str) -> str:
     return key[: len(key) - len(name)]
 

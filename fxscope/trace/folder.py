@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fxscope.errors import UnreadableError
 from fxscope.names import LOG_PREFIX, SESSION_FILE
 from fxscope.trace.bytesource import COMPRESSED, is_url
 from fxscope.trace.line import HEADER
+
+if TYPE_CHECKING:
+    import mmap
 
 _RANK = re.compile(r"rank[_-]?(\d{1,9})")
 _SNIFF = 1 << 16
@@ -64,6 +68,13 @@ def _in_folder(folder: Path) -> list[str]:
         if child.name.startswith(LOG_PREFIX) or _holds_trace(child):
             logs.append(str(child))
     return sorted(logs, key=_order)
+
+
+def begin_order(path: str, data: mmap.mmap | bytes) -> tuple[int, bytes]:
+    """Sorts logs by rank and, within one, by when they begin: a forked child comes after its parent."""
+    rank = rank_of(path)
+    header = HEADER.match(data)
+    return (-1 if rank is None else rank, header[2] + header[3] if header else b"")
 
 
 def _order(path: str) -> tuple[int, str]:
