@@ -5,23 +5,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
+from fxscope.report.columns import print_compiles, short_path
 from fxscope.report.document import cache_rows, export_of, phase_seconds
 from fxscope.report.safe import plain, plain_line
 from fxscope.report.summary import count, seconds, summary_line
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
     from fxscope.recording.export import ExportReport
     from fxscope.recording.recording import Recording
     from fxscope.recording.records import FailedGuard, Failure, GraphBreak, Recompile
 
+__all__ = ["MOST", "describe_guard", "print_report", "short_path"]
+
 MOST = 20  # rows of one section, where the reader did not ask for all
-_STATUS_STYLE = {"ok": "green", "failed": "bold red", "skipped": "yellow", "limit": "bold red", "unfinished": "yellow"}
-_CONTEXT = frozenset({"site-packages", "dist-packages"})
 
 
 def print_report(recording: Recording, console: Console, *, everything: bool = False) -> None:
@@ -49,16 +49,6 @@ def print_report(recording: Recording, console: Console, *, everything: bool = F
         page.caches(recording)
         page.time(recording)
     page.notes(recording)
-
-
-def short_path(path: str) -> str:
-    """A path for people: its last part, with the package it lies in where it is an installed one."""
-    parts = plain_line(path).replace("\\", "/").split("/")
-    for place in range(len(parts) - 1, -1, -1):
-        if parts[place] in _CONTEXT:
-            inner = parts[place + 1 :]
-            return "/".join(inner) if len(inner) <= 2 else f"{inner[0]}/…/{inner[-1]}"
-    return parts[-1]
 
 
 class _Page:
@@ -213,28 +203,10 @@ class _Page:
 
     def compiles(self, recording: Recording) -> None:
         rows = [row for row in recording.compiles if row.status != "restarted"]
-        dearest = sorted(rows, key=lambda row: -(row.seconds or 0.0))[: self._most]
-        shown = [row for row in rows if any(row is one for one in dearest)]
+        dearest = {id(row) for row in sorted(rows, key=lambda row: -(row.seconds or 0.0))[: self._most]}
+        shown = [row for row in rows if id(row) in dearest]
         self._section("Compiles" if len(shown) == len(rows) else f"Compiles: the {len(shown)} dearest of {len(rows)}")
-        table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim")
-        calls = any(row.calls is not None for row in shown)
-        table.add_column("id", no_wrap=True)
-        table.add_column("status", no_wrap=True)
-        table.add_column("function", overflow="fold", ratio=1)
-        for name in ("nodes", "guards", "time", *(["calls"] if calls else [])):
-            table.add_column(name, justify="right", no_wrap=True)
-        for row in shown:
-            what = Text(plain_line(row.function or "?")).append(f" {short_path(row.file)}:{row.line}", style="dim")
-            cells: list[RenderableType] = [
-                Text("  " + plain_line(row.key)),
-                Text(row.status, style=_STATUS_STYLE.get(row.status, "")),
-                what,
-                Text(_number(row.nodes)),
-                Text(_number(row.guards)),
-                Text("-" if row.seconds is None else seconds(row.seconds)),
-            ]
-            table.add_row(*cells, *([Text(_number(row.calls))] if calls else []))
-        self._console.print(table)
+        print_compiles(shown, self._console)
         restarted = len(recording.compiles) - len(rows)
         if restarted:
             self.line(f"and {count(restarted, 'attempt')} that restarted", "dim", 2)
@@ -328,7 +300,3 @@ def _class_name(text: str) -> str:
     """``<class 'a.b.Name'>`` as ``Name``."""
     found = re.match(r"^<class '(?:[\w.<>]*\.)?(\w+)'>$", text)
     return found[1] if found else text
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else str(value)
