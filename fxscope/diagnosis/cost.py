@@ -15,14 +15,12 @@ from fxscope.diagnosis.statement import code_at
 from fxscope.recording.records import Compile
 
 _SHORT_RUN_SECONDS = 3.0  # compile time below this is no reason to speak of amortisation
-_LONG_COMPILE_SECONDS = 60.0  # from here on a run that is mostly compiling is a fault, not a fact
 _MOSTLY = 0.25  # share of the run
 _FEW_CALLS = 20  # calls of an entry in a run that is "short"
 _TINY_NODES = 3  # graphs with at most this many operations do less than a call costs
 _MANY_CALLS = 100
 _MANY_GUARDS = 300  # fewer guards than this cost little; one latency sample of few guards is noise
 _GUARD_MICROSECONDS = 100.0  # guard latency per call that a reader should know of, where no call was timed
-_SLOW_GUARDS = 500.0  # and that is a fault rather than a fact
 _GUARD_SHARE = 0.1  # share of a timed call
 _MANY_KERNELS = 20
 _SMALL_CALL_SECONDS = 2e-4
@@ -74,7 +72,7 @@ def _amortisation(context: Context, compiles: list[Compile]) -> list[Finding]:
         Finding(
             ids=["not-amortised"],
             category="cost",
-            severity="medium" if seconds >= _LONG_COMPILE_SECONDS else "info",
+            severity="info",  # a fact of short runs; whether it would ever pay, only --measure can tell
             title=f"{short_seconds(seconds)} of compiling for at most {count(most, 'call')} of a compiled graph",
             file=file,
             line=line,
@@ -97,7 +95,10 @@ def _tiny(context: Context, compiles: list[Compile]) -> list[Finding]:
     tiny = [
         each
         for each in compiles
-        if each.nodes is not None and _operations(each) <= _TINY_NODES and (each.calls or 0) >= _MANY_CALLS
+        if each.nodes is not None
+        and _operations(each) <= _TINY_NODES
+        and (each.calls or 0) >= _MANY_CALLS
+        and not _heavy(context, each)
     ]
     if not tiny or len(tiny) < len(compiles):
         return []
@@ -107,7 +108,7 @@ def _tiny(context: Context, compiles: list[Compile]) -> list[Finding]:
         Finding(
             ids=["tiny-work"],
             category="cost",
-            severity="low",
+            severity="low" if calls >= 10 * _MANY_CALLS else "info",
             title=f"{count(calls, 'call')} of graphs with at most {_TINY_NODES} operations",
             file=file,
             line=line,
@@ -270,7 +271,9 @@ def _guards(context: Context, compiles: list[Compile]) -> list[Finding]:
         Finding(
             ids=["guard-cost"],
             category="cost",
-            severity="low" if latency >= _SLOW_GUARDS else "info",
+            severity="low"
+            if share
+            else "info",  # one latency sample alone is no fault: it grows with the load of the machine
             title=f"{compile_.guards or 0} guards take {latency:.0f} microseconds before every call of {compile_.function}{share}",
             file=file,
             line=line,

@@ -13,7 +13,7 @@ from fxscope.recording.userline import is_user_file
 
 # One recompile of these kinds mends itself or is meant: a fact worth knowing, not a fault.
 _BENIGN = frozenset({"dynamic-size", "changing-number", "train-eval", "grad-mode"})
-_NOTABLE_SECONDS = 10.0  # a benign recompile that took longer is worth saving
+_NOTABLE_SECONDS = 60.0  # a benign recompile that took longer is worth saving
 
 
 def findings(context: Context) -> list[Finding]:
