@@ -1,31 +1,43 @@
-"""Make the pictures in docs/screenshots: the app on a recording, one SVG per view.
+"""Make the pictures in docs/screenshots from recordings of samples/, which it makes first.
 
-Usage: python scripts/screenshots.py RECORDING [FOLDER]
-
-RECORDING is any path that ``fxscope open`` takes; a run of samples/graph_breaks.py or samples/resnet50.py shows most views.
+Usage: python scripts/screenshots.py [FOLDER]
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from fxscope_tui.app import FxscopeApp
 from fxscope_tui.store import Store
 
-SIZE = (120, 34)
-# name: keys pressed one after another
+ROOT = Path(__file__).resolve().parent.parent
+SIZE = (154, 36)
+# name: the sample that is recorded, and the keys pressed one after another
 PICTURES = {
-    "overview": ["1"],
-    "graph": ["2"],
-    "breaks": ["4"],
-    "recompiles": ["5"],
-    "timeline": ["9"],
+    "overview": ("graph_breaks.py", ["1"]),
+    "graph": ("graph_breaks.py", ["2"]),
+    "recompiles": ("recompile_storm.py", ["5"]),
+    "timeline": ("graph_breaks.py", ["9"]),
 }
 
 
-async def picture(recording: str, name: str, keys: list[str], folder: Path) -> None:
+def record(sample: str) -> str:
+    """Record a sample in the working directory, so that no path of this machine is in the picture."""
+    folder = sample.replace(".py", ".fxscope")
+    if not os.path.exists(folder):
+        shutil.copy(ROOT / "samples" / sample, sample)
+        command = [sys.executable, "-m", "fxscope", "run", "--headless", "--quiet", "-o", folder, sample]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+async def picture(recording: str, name: str, keys: list[str]) -> str:
     """One picture from a fresh app, so that none depends on the one before."""
     app = FxscopeApp(Store(recording))
     async with app.run_test(size=SIZE) as pilot:
@@ -36,18 +48,20 @@ async def picture(recording: str, name: str, keys: list[str], folder: Path) -> N
                 await pilot.pause()
                 await app.workers.wait_for_complete()
         await pilot.pause()
-        (folder / f"{name}.svg").write_text(app.export_screenshot(title=f"fxscope: {name}"), encoding="utf-8")
+        return app.export_screenshot(title=f"fxscope: {name}")
 
 
 def main() -> None:
     """Make all of them."""
-    if len(sys.argv) < 2:
-        sys.exit(f"usage: python {sys.argv[0]} RECORDING [FOLDER]")
-    folder = Path(sys.argv[2] if len(sys.argv) > 2 else "docs/screenshots")
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "docs" / "screenshots").resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    for name, keys in PICTURES.items():
-        asyncio.run(picture(sys.argv[1], name, keys, folder))
-        print(folder / f"{name}.svg")
+    with tempfile.TemporaryDirectory() as work:
+        os.chdir(work)
+        for name, (sample, keys) in PICTURES.items():
+            svg = asyncio.run(picture(record(sample), name, keys))
+            (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
+            print(folder / f"{name}.svg")
+        os.chdir(ROOT)
 
 
 if __name__ == "__main__":
