@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -52,18 +53,34 @@ def stdout_console() -> Any:
     """A rich console on standard output that reads no markup, keeps plain pipes plain and never fails on its encoding."""
     from rich.console import Console
 
-    reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="backslashreplace")
-    return Console(markup=False, highlight=False, emoji=False)
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            _reader_left()
+
+    _forgive_encoding()
+    return Output(markup=False, highlight=False, emoji=False)
 
 
 def write_text(text: str) -> None:
-    """Write to standard output whatever its encoding."""
+    """Write to standard output whatever its encoding, as long as somebody reads it."""
+    _forgive_encoding()
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _reader_left()
+
+
+def _forgive_encoding() -> None:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
-    sys.stdout.write(text)
+
+
+def _reader_left() -> NoReturn:
+    """``| head`` has enough: no error of ours, and nothing more to say."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(0)
 
 
 def json_schema() -> dict[str, Any]:

@@ -49,6 +49,19 @@ def test_pipes_are_plain_and_data_goes_to_stdout() -> None:
     assert document["graph_breaks"][0]["cause"] == "data-dependent-branch"
 
 
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    for arguments in (["report", "--all"], ["report", "--json"], ["events", "--payload"]):
+        big = TRACES / "compiled_autograd.log.xz"
+        command = [sys.executable, "-m", "fxscope", *arguments, str(big)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()  # before anything was written
+            said = process.stderr.read()
+            process.wait(timeout=120)
+        assert (process.returncode, said) == (0, ""), arguments
+
+
 def test_bad_input_is_one_line_and_exit_3(tmp_path: Path) -> None:
     folder = tmp_path / "stuff"
     folder.mkdir()
