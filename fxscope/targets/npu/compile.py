@@ -12,7 +12,7 @@ from fxscope.targets.npu.gemm import Plan, choose, emit_product
 from fxscope.targets.npu.groups import Copy, Group, Matrix, Reduce, Windowed
 from fxscope.targets.npu.lowering import Island
 from fxscope.targets.npu.machine import Machine
-from fxscope.targets.npu.placement import MemoryReport, live_ranges, place, schedule
+from fxscope.targets.npu.placement import MemoryReport, drop_dead, live_ranges, place, schedule
 from fxscope.targets.npu.program import Placed, Program
 from fxscope.targets.npu.reduce_loops import emit_reduce
 from fxscope.targets.npu.simulate import simulate
@@ -59,8 +59,10 @@ def compile_island(gm: GraphModule, machine: Machine, *, fuse: bool = True, trie
     island = Island(gm, machine, fuse=fuse)
     ordered = schedule(island.builder.groups)
     outputs = [view.buffer for view in island.outputs if isinstance(view, View)]
+    ordered = drop_dead(ordered, outputs)
     live_ranges(ordered, outputs)
-    regions, memory = place(island.builder.buffers, outputs, machine)
+    buffers = [b for b in island.builder.buffers if b.kind != "scratch" or b.first >= 0 or b in outputs]
+    regions, memory = place(buffers, outputs, machine)
     emitter = Emitter(machine)
     tiles: dict[Shape, list[Tile]] = {}
     chosen: dict[tuple[int, ...], Tile] = {}
@@ -83,7 +85,7 @@ def compile_island(gm: GraphModule, machine: Machine, *, fuse: bool = True, trie
             emit_copy(emitter, group, island.sources, order)
         elif isinstance(group.anchor, Reduce):
             emit_reduce(emitter, group, island.sources, order)
-        elif group.stores:
+        else:
             emit_vector(emitter, group, island.sources, order)
     views = {view.buffer: view for view in (*island.inputs, *island.outputs) if isinstance(view, View)}
     program = Program(
@@ -93,7 +95,7 @@ def compile_island(gm: GraphModule, machine: Machine, *, fuse: bool = True, trie
         regions=regions,
         inputs=[_placed(view) for view in island.inputs if view is not None],
         outputs=[_placed(view) for view in island.outputs if isinstance(view, View)],
-        tensors=[_placed(views.get(b) or View(b, (b.elements,), (1,))) for b in island.builder.buffers],
+        tensors=[_placed(views.get(b) or View(b, (b.elements,), (1,))) for b in buffers],
         groups=[_title(group) for group in ordered],
     )
     constants = [

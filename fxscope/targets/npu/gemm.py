@@ -20,12 +20,15 @@ class Plan(NamedTuple):
 
     Attributes:
         plain: The left operand is a matrix (also a convolution with a 1x1 kernel and step 1).
+        left_images, right_images: Where each image's matrix begins; parts on the right of a convolution.
         ta, tb: Operands lie transposed in the scratchpad.
     """
 
     product: Matrix
     plain: bool
-    left_strides: tuple[int, int, int]
+    left_images: Rows
+    right_images: Rows
+    left_strides: tuple[int, int]
     right_rows: Rows
     right_cstride: int
     ta: bool
@@ -36,19 +39,27 @@ def plan(product: Matrix) -> Plan:
     """How the operands are addressed."""
     left, right, window = product.left, product.right, product.window
     plain = window is None
-    strides = left.strides[:3]
+    strides = left.strides[-2:]
     if window is not None:
         simple = all(window[name] == 0x10001 for name in ("x.kernel", "x.step", "x.up")) and window["x.pad"] == 0
         joined = left.shape[1] == 1 or left.strides[1] == left.strides[2] * left.shape[2]
         if simple and joined:
             plain = True
-            strides = (left.strides[0], left.strides[2] if left.shape[2] > 1 else left.strides[1], left.strides[3])
-    rows = Rows.of(right.shape[1:-1], right.strides[1:-1])
+            strides = (left.strides[2] if left.shape[2] > 1 else left.strides[1], left.strides[3])
+    outer = 1 if window is not None else len(left.shape) - 2
+    left_images = Rows.of(left.shape[:outer], left.strides[:outer])
+    right_images = Rows.of(right.shape[:outer], right.strides[:outer])
+    rows = Rows.of(right.shape[outer:-1], right.strides[outer:-1])
     cstride = right.strides[-1] if right.shape[-1] > 1 else 1
-    k_stride = strides[2] if product.k > 1 else 1
-    ta = plain and k_stride != 1 and (strides[1] == 1 or product.m == 1)
+    k_stride = strides[1] if product.k > 1 else 1
+    ta = plain and k_stride != 1 and (strides[0] == 1 or product.m == 1)
     tb = cstride != 1 and len(rows.sizes) == 1 and (rows.strides[0] == 1 or product.k == 1)
-    return Plan(product, plain, (strides[0], strides[1], k_stride), rows, cstride, ta, tb)
+    return Plan(product, plain, left_images, right_images, (strides[0], k_stride), rows, cstride, ta, tb)
+
+
+def start(rows: Rows, index: int) -> int:
+    """Element offset of one image or part."""
+    return rows.runs(index, index + 1)[0].offset
 
 
 class _Pool:
@@ -145,12 +156,12 @@ class _Loops:
         rows, cols = min(self.factors.m, product.m - row), min(self.factors.n, product.n - col)
         self.tiles.begin(image * product.m + row, rows, part * product.n + col, cols)
         result = self.tiles.place(0)
-        for number, (start, length) in enumerate(self.slices):
+        for number, (begin, length) in enumerate(self.slices):
             right = self.right.get(
-                (image, part, col, start), self._loader(self._load_right, image, part, col, cols, start, length)
+                (image, part, col, begin), self._loader(self._load_right, image, part, col, cols, begin, length)
             )
             left = self.left.get(
-                (image, part, row, start), self._loader(self._load_left, image, part, row, rows, start, length)
+                (image, part, row, begin), self._loader(self._load_left, image, part, row, rows, begin, length)
             )
             self._at("gemm")
             args: dict[str, int | float | str] = {
@@ -172,14 +183,15 @@ class _Loops:
     def _loader(function: Callable[..., None], *args: int) -> Callable[[Place], None]:
         return lambda place: function(place, *args)
 
-    def _load_left(self, place: Place, image: int, part: int, row: int, rows: int, start: int, length: int) -> None:
+    def _load_left(self, place: Place, image: int, part: int, row: int, rows: int, begin: int, length: int) -> None:
         product, found = self.plan.product, self.plan
         view = product.left
         self._at(f"load {view.buffer.name}")
-        images, m_stride, k_stride = found.left_strides
+        m_stride, k_stride = found.left_strides
+        first = view.offset + start(found.left_images, image)
         if found.plain:
             channels = product.k if product.window else 0
-            offset = view.offset + image * images + part * channels * k_stride + row * m_stride + start * k_stride
+            offset = first + part * channels * k_stride + row * m_stride + begin * k_stride
             if found.ta:
                 self.emitter.load(view, offset, length, rows, k_stride, 1, place, place.low, "s")
             else:
@@ -189,9 +201,9 @@ class _Loops:
         assert window is not None
         for name, value in window.items():
             self.emitter.set_register(name, value)
-        self.emitter.set_register("x.k0", start)
+        self.emitter.set_register("x.k0", begin)
         buffer = view.buffer
-        offset = view.offset + image * view.strides[0] + part * window["x.channels"] * view.strides[3]
+        offset = first + part * window["x.channels"] * view.strides[3]
         args: dict[str, int | float | str] = {
             "region": buffer.region,
             "dtype": buffer.dtype,
@@ -204,19 +216,19 @@ class _Loops:
         }
         self.emitter.emit("ldx", args, "l", (self.emitter.buffer(buffer),), (place,))
 
-    def _load_right(self, place: Place, image: int, part: int, col: int, cols: int, start: int, length: int) -> None:
+    def _load_right(self, place: Place, image: int, part: int, col: int, cols: int, begin: int, length: int) -> None:
         product, found = self.plan.product, self.plan
         view: View = product.right
         self._at(f"load {view.buffer.name}")
         outer = part if product.window else image
-        base = view.offset + outer * view.strides[0] + col * found.right_cstride
+        base = view.offset + start(found.right_images, outer) + col * found.right_cstride
         width = DTYPE_BYTES[view.dtype]
         if found.tb:
-            offset = base + start * found.right_rows.strides[0]
+            offset = base + begin * found.right_rows.strides[0]
             self.emitter.load(view, offset, cols, length, found.right_cstride, 1, place, place.low, "s")
             return
         lines = self.machine.lines(cols, width)
-        for run in found.right_rows.runs(start, start + length):
+        for run in found.right_rows.runs(begin, begin + length):
             at = place.low + run.first * lines
             if run.stride < 0:  # a kernel turned round: row by row
                 for index in range(run.rows):

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def product(island: Island, left: View, right: View, shape: tuple[int, ...], dtype: str) -> Reg:
-    """[images, m, k] @ [images, k, n]; a result of ``shape``."""
-    images, m, k = left.shape
-    n = right.shape[2]
+    """[images..., m, k] @ [images..., k, n]; a result of ``shape``."""
+    m, k = left.shape[-2:]
+    n = right.shape[-1]
+    images = math.prod(left.shape[:-2])
     matrix = Matrix(m, n, k, images, 1, left, right, left.dtype)
     group = island.builder.group(images * m, n, shape, None, matrix)
     if left.dtype == "i8":
@@ -35,13 +36,38 @@ def _matrices(island: Island, x: Value, shape: Sequence[int]) -> View:
     return View(view.buffer, (1,) * (3 - rank) + view.shape, (0,) * (3 - rank) + view.strides, view.offset)
 
 
+_RESHAPES = ("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default")
+_SAME = ("aten.clone.default", "aten.expand.default", "aten.contiguous.default")
+
+
+def _before_join(island: Island, node: Node) -> View | None:
+    """The view [images..., rows, columns] that a batch of matrices was joined from, where no element has to move for it.
+
+    ``view`` of a transposed [batch, heads, ...] needs a copy to join its two leading dimensions; a product does not.
+    """
+    rank, at = node.meta["val"].shape[-2:], node
+    while str(at.target) in (*_RESHAPES, *_SAME):
+        before = at.args[0]
+        shape = before.meta["val"].shape
+        if len(shape) < 3 or tuple(shape[-2:]) != tuple(rank):
+            return None
+        at = before
+        value = island.values[at]
+        if len(shape) > 3 and isinstance(value, View) and shape.numel() == node.meta["val"].numel():
+            return value
+    return None
+
+
 @lowering("aten.mm.default", "aten.bmm.default", "aten._int_mm.default")
 def mm(island: Island, node: Node, a: Value, b: Value) -> Value:
     """A product, or one per batch element."""
+    shape, dtype = island.shape(node), island.dtype(node)
+    if len(shape) == 3:
+        left, right = (_before_join(island, arg) for arg in node.args)
+        if left is not None and right is not None and left.shape[:-2] == right.shape[:-2]:
+            return product(island, left, right, shape, dtype)
     shapes = [tuple(arg.meta["val"].shape) for arg in node.args]
-    return product(
-        island, _matrices(island, a, shapes[0]), _matrices(island, b, shapes[1]), island.shape(node), island.dtype(node)
-    )
+    return product(island, _matrices(island, a, shapes[0]), _matrices(island, b, shapes[1]), shape, dtype)
 
 
 @lowering("aten.addmm.default", "aten.baddbmm.default")

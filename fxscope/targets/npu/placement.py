@@ -65,6 +65,22 @@ def writes(group: Group) -> list[Buffer]:
     return found
 
 
+def drop_dead(ordered: Sequence[Group], outputs: Sequence[Buffer]) -> list[Group]:
+    """Without stores that nobody reads and groups that store nothing: copies that a product did not need after all."""
+    kept = list(ordered)
+    while True:
+        used = {buffer for group in kept for buffer in reads(group)} | set(outputs)
+        alive = []
+        for group in kept:
+            group.stores = [store for store in group.stores if store.view.buffer in used]
+            copies = isinstance(group.anchor, Copy) and group.anchor.target.buffer in used
+            if group.stores or copies:
+                alive.append(group)
+        if len(alive) == len(kept):
+            return alive
+        kept = alive
+
+
 def live_ranges(ordered: Sequence[Group], outputs: Sequence[Buffer]) -> None:
     """Set first and last of every buffer, as places in the schedule."""
     for place, group in enumerate(ordered):

@@ -19,6 +19,7 @@ from fxscope.targets.npu.encoding import bits_float
 from fxscope.targets.npu.execute import TORCH, Memories
 from fxscope.targets.npu.gemm import Plan as ProductPlan
 from fxscope.targets.npu.gemm import plan as plan_product
+from fxscope.targets.npu.gemm import start
 from fxscope.targets.npu.groups import Copy, Group, Load, Matrix, Micro, Reduce, Store, Windowed
 
 Thunk = Callable[[], Any]
@@ -159,11 +160,9 @@ def _matrix(product: Matrix, memories: Memories) -> Callable[[], torch.Tensor]:
     if len(parts) == 1:
         left, right = parts[0]
         return lambda: torch.mm(left().to(wide), right.to(wide)).to(out)
-    if product.window is None and product.parts == 1:
-        images, rows, inner = product.left.strides
-        all_left = _strided(memories, product.left, (product.images, product.m, product.k), (images, rows, inner))
-        all_right = tensor(memories, product.right)
-        return lambda: torch.bmm(all_left.to(wide), all_right.to(wide)).to(out).view(-1, product.n)
+    if product.window is None:
+        all_left, all_right = tensor(memories, product.left), tensor(memories, product.right)
+        return lambda: torch.matmul(all_left.to(wide), all_right.to(wide)).to(out).view(-1, product.n)
 
     def run() -> torch.Tensor:
         result = torch.empty((product.images, product.m, product.parts, product.n), dtype=out)
@@ -185,10 +184,11 @@ def _strided(
 
 def _left(found: ProductPlan, memories: Memories, image: int, part: int) -> Callable[[], torch.Tensor]:
     product = found.product
-    images, rows, inner = found.left_strides
+    rows, inner = found.left_strides
+    first = start(found.left_images, image)
     if found.plain:
         channels = product.k if product.window else 0
-        offset = image * images + part * channels * inner
+        offset = first + part * channels * inner
         view = _strided(memories, product.left, (product.m, product.k), (rows, inner), offset)
         return lambda: view
     window = product.window
@@ -200,7 +200,7 @@ def _left(found: ProductPlan, memories: Memories, image: int, part: int) -> Call
         left,
         (*left.shape[1:3], channels),
         left.strides[1:],
-        image * left.strides[0] + part * channels * left.strides[3],
+        first + part * channels * left.strides[3],
     )
     return lambda: gather(whole, window, product.m).view(product.m, product.k)
 
@@ -210,7 +210,7 @@ def _right(found: ProductPlan, memories: Memories, image: int, part: int) -> tor
     right = product.right
     outer = part if product.window else image
     rows: Rows = found.right_rows
-    offset = outer * right.strides[0]
+    offset = start(found.right_images, outer)
     if len(rows.sizes) == 1 and rows.strides[0] >= 0:
         return _strided(memories, right, (product.k, product.n), (rows.strides[0], found.right_cstride), offset)
     # Torch has no negative strides: a turned kernel is read through its flipped view.
