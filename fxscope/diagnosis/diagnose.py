@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxscope.diagnosis import breaks, caches, cost, failures, nothing, recompiles, threads
+from fxscope.diagnosis import breaks
 from fxscope.diagnosis.causes import cause_of
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Finding, severity_rank, worst_first
 from fxscope.diagnosis.frames import frames
-from fxscope.diagnosis.plugins import plugin_findings
-from fxscope.diagnosis.ranks import rank_findings
 from fxscope.diagnosis.remedies import remedy
 
 if TYPE_CHECKING:
@@ -23,6 +21,11 @@ def diagnose(recording: Recording) -> list[Finding]:
     Args:
         recording: The recording; it is only read.
     """
+    # Late, because a report needs only explain_records and starts in a fraction of a second.
+    from fxscope.diagnosis import caches, cost, failures, nothing, recompiles, threads
+    from fxscope.diagnosis.plugins import plugin_findings
+    from fxscope.diagnosis.ranks import rank_findings
+
     context = Context(recording)
     found_breaks = breaks.findings(context)
     found_failures = failures.findings(context)

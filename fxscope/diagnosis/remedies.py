@@ -5,21 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-import msgspec
-
+from fxscope.diagnosis import remedies_size
 from fxscope.diagnosis.frames import Change, Frame
-
-
-class Remedy(msgspec.Struct, frozen=True, kw_only=True):
-    """Advice for one cause.
-
-    Attributes:
-        fix: For people.
-        change: What ``fxscope try --what`` can do without an edit, "" for nothing.
-    """
-
-    fix: str
-    change: str = ""
+from fxscope.diagnosis.remedies_size import Remedy
 
 
 def values_of(frame: Frame, name: str) -> list[str]:
@@ -128,83 +116,6 @@ def _container_size(frame: Frame, change: Change) -> Remedy:
         fix=(
             f"Every length of {name} ({listed(values_of(frame, name))}) unrolls another graph. Pass one tensor instead of the container: "
             f"torch.stack(list({name}.values())) for a dict or torch.stack({name}) for a list; its first size then becomes dynamic. Or pad to a fixed length."
-        )
-    )
-
-
-def _dynamic_size(frame: Frame, change: Change) -> Remedy:
-    name, dim = change.name or "x", change.dim if change.dim is not None else 0
-    argument = name if name.isidentifier() else "x"
-    sizes = f"{change.guard.expected} -> {change.guard.actual}"
-    last = " A smaller last batch is avoided by DataLoader(drop_last=True) or padding." if dim == 0 else ""
-    return Remedy(
-        fix=(
-            f"Size {dim} of {name} changed ({sizes}) and is dynamic from then on. To save this recompile say so before the first call: "
-            f"torch._dynamo.mark_dynamic({argument}, {dim}), or torch.compile(..., dynamic=True).{last}"
-        ),
-        change="dynamic",
-    )
-
-
-def _dynamic_disabled(frame: Frame, change: Change) -> Remedy:
-    name, dim = change.name or "x", change.dim
-    return Remedy(
-        fix=(
-            f"Size {dim} of {name} changes ({change.guard.expected} -> {change.guard.actual}, ...) while dynamic shapes are off. "
-            "before:\n    torch.compile(f, dynamic=False)\nafter:\n    torch.compile(f)\n"
-            "(dynamic=None: one recompile, then one graph for all sizes), or keep the size fixed: pad, or write into a buffer allocated once (a static cache)."
-        ),
-        change="dynamic",
-    )
-
-
-def _size_zero_one(frame: Frame, change: Change) -> Remedy:
-    name = change.name or "x"
-    dim = change.dim
-    if dim is None:
-        text = change.guard.source or change.guard.guard
-        dim = (
-            int(text[text.rfind("[") + 1 : text.rfind("]")])
-            if text.rstrip().endswith("]") and text[text.rfind("[") + 1 : text.rfind("]")].isdigit()
-            else 0
-        )
-    argument = name if name.isidentifier() else "x"
-    return Remedy(
-        fix=(
-            f"Sizes 0 and 1 of {name} are compiled apart, even where the size is dynamic. For one graph over all sizes: "
-            f"torch._dynamo.decorators.mark_unbacked({argument}, {dim}) before the call (of every argument with that size), or skip empty and pad single-row batches."
-        )
-    )
-
-
-def _shape_expression(frame: Frame, change: Change) -> Remedy:
-    where = (
-        f"{change.line.site}: {change.line.code.strip()}"
-        if change.line and change.line.code
-        else change.line.site
-        if change.line
-        else ""
-    )
-    guard = change.guard.guard.split("  #")[0].strip()
-    if change.guard.kind == "size":
-        guard = f"{change.name}.shape[{change.dim}] == {change.guard.expected}"
-    return Remedy(
-        fix=(
-            f"The code asks whether {guard}{f' ({where})' if where else ''}, and each answer is a graph. Make the answer always the same: pad the size to a multiple "
-            "or to a few buckets, take the size from x.shape instead of a number, or move the choice outside of the compiled function. "
-            "If it always holds, torch._check(condition) before it states so."
-        )
-    )
-
-
-def _unrolled_loop(frame: Frame, change: Change) -> Remedy:
-    code = change.line.code.strip() if change.line else ""
-    counted = change.name if change.guard.kind != "size" else f"{change.name}.shape[{change.dim}]"
-    return Remedy(
-        fix=(
-            f"The loop{f' `{code}`' if code else ''} is unrolled, so each value of {counted} is a graph of its own. Replace it by one tensor operation over "
-            "the whole axis (sum, cumsum, matmul, torch.vmap), by torch._higher_order_ops.scan, or compile the body of the loop "
-            "and leave the loop outside; or pad to one length."
         )
     )
 
@@ -333,11 +244,11 @@ _REMEDIES: dict[str, Callable[[Frame, Change], Remedy]] = {
     "changing-number": _changing_number,
     "changing-global": _changing_global,
     "container-size": _container_size,
-    "dynamic-size": _dynamic_size,
-    "dynamic-disabled": _dynamic_disabled,
-    "size-zero-one": _size_zero_one,
-    "shape-expression": _shape_expression,
-    "unrolled-loop": _unrolled_loop,
+    "dynamic-size": remedies_size.dynamic_size,
+    "dynamic-disabled": remedies_size.dynamic_disabled,
+    "size-zero-one": remedies_size.size_zero_one,
+    "shape-expression": remedies_size.shape_expression,
+    "unrolled-loop": remedies_size.unrolled_loop,
     "grad-mode": _grad_mode,
     "autocast": _autocast,
     "global-state": _global_state,

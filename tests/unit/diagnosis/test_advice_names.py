@@ -11,7 +11,19 @@ import fxscope.diagnosis.registry as registry
 ROOM = Path(registry.__file__).parent
 NAME = re.compile(r"\btorch(?:\.[A-Za-z_]\w*)+")
 # Written in advice, and no attribute to look up: patterns of text that the code searches in logs.
-TEXTS = ("advice.toml", "remedies.py", "breaks.py", "nothing.py", "cost.py", "threads.py", "rewrites.py", "caches.py")
+TEXTS = (
+    "advice.toml",
+    "remedies.py",
+    "remedies_size.py",
+    "branching.py",
+    "failures.py",
+    "breaks.py",
+    "nothing.py",
+    "cost.py",
+    "threads.py",
+    "rewrites.py",
+    "caches.py",
+)
 # Newer than the oldest torch that is supported; the advice says "where the version has it", or is a file name in a pattern.
 ELSEWHERE = {"torch.optim", "torch.distributed"}
 

@@ -1,0 +1,199 @@
+"""Before and after for code that decides by a tensor: if, while, assert and conditional expressions."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from typing import cast
+
+import msgspec
+
+from fxscope.diagnosis.statement import Statement
+
+
+class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
+    """Two pieces of Python that mean the same.
+
+    Attributes:
+        before: What stands there.
+        after: What to write instead.
+        note: What to know about it, "" for nothing.
+    """
+
+    before: str
+    after: str
+    note: str = ""
+
+    def text(self) -> str:
+        """For a report."""
+        before = "\n".join("    " + line for line in self.before.split("\n"))
+        after = "\n".join("    " + line for line in self.after.split("\n"))
+        return f"before:\n{before}\nafter:\n{after}" + (f"\n({self.note})" if self.note else "")
+
+
+class DropScalar(ast.NodeTransformer):
+    """``x.item()``, ``float(x)`` and ``int(x)`` of a tensor expression become the tensor."""
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """Unwrap one call."""
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
+            return node.func.value
+        if isinstance(node.func, ast.Name) and node.func.id in ("float", "int", "bool") and len(node.args) == 1:
+            return node.args[0]
+        return node
+
+
+def without_scalar_calls(node: ast.expr) -> ast.expr:
+    """An expression whose scalar conversions are dropped."""
+    return cast("ast.expr", ast.fix_missing_locations(DropScalar().visit(copy.deepcopy(node))))
+
+
+def tensor_condition(test: ast.expr) -> str:
+    """A condition as a tensor expression: and, or and not become tensor operations."""
+    if isinstance(test, ast.BoolOp):
+        name = "torch.logical_and" if isinstance(test.op, ast.And) else "torch.logical_or"
+        text = tensor_condition(test.values[0])
+        for value in test.values[1:]:
+            text = f"{name}({text}, {tensor_condition(value)})"
+        return text
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return f"torch.logical_not({tensor_condition(test.operand)})"
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return f"{ast.unparse(without_scalar_calls(test.left))} {_operator(test)} {ast.unparse(without_scalar_calls(test.comparators[0]))}"
+    return ast.unparse(without_scalar_calls(test))
+
+
+def _operator(test: ast.Compare) -> str:
+    text = ast.unparse(ast.Compare(left=ast.Name("a"), ops=test.ops, comparators=[ast.Name("b")]))
+    return text.removeprefix("a ").removesuffix(" b")
+
+
+def _where(condition: str, yes: ast.expr, no: ast.expr | str) -> str:
+    return f"torch.where({condition}, {ast.unparse(yes)}, {no if isinstance(no, str) else ast.unparse(no)})"
+
+
+def branch(statement: Statement) -> Rewrite | None:
+    """``if`` on a tensor: torch.where for assignments and returns, an assertion for raises, torch.cond for the rest."""
+    node = statement.node
+    if isinstance(node, ast.If):
+        return branch_block(statement, node)
+    if isinstance(node, ast.While):
+        return _while(statement, node)
+    if isinstance(node, ast.Assert):
+        return assertion(statement)
+    changed = _IfExp().visit(copy.deepcopy(node))
+    after = ast.unparse(ast.fix_missing_locations(changed))
+    if after != ast.unparse(node):
+        return Rewrite(before=statement.text, after=after, note="torch.where computes both values")
+    return None
+
+
+class _IfExp(ast.NodeTransformer):
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        self.generic_visit(node)
+        return cast("ast.Expr", ast.parse(_where(tensor_condition(node.test), node.body, node.orelse)).body[0]).value
+
+
+def branch_block(statement: Statement, node: ast.If) -> Rewrite | None:
+    """An ``if`` statement: an assertion for a raise, torch.where for a return or assignments, torch.cond for the rest."""
+    condition = tensor_condition(node.test)
+    if not statement.whole:
+        return Rewrite(
+            before=statement.text,
+            after=f"result = torch.where({condition}, value_if_true, value_if_false)",
+            note="both values are computed; torch.cond(condition, f, g, (operands,)) runs only one",
+        )
+    body, orelse = node.body, node.orelse
+    if len(body) == 1 and isinstance(body[0], ast.Raise) and not orelse:
+        message = _message(body[0])
+        inverted = (
+            tensor_condition(node.test.operand)
+            if isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
+            else f"torch.logical_not({condition})"
+        )
+        return Rewrite(
+            before=statement.text,
+            after=f"torch._assert_async({inverted}, {message!r})",
+            note="the check runs on the device and raises RuntimeError there",
+        )
+    if len(body) == 1 and isinstance(body[0], ast.Return) and body[0].value is not None:
+        other = orelse[0] if len(orelse) == 1 else statement.after if not orelse else None
+        if isinstance(other, ast.Return) and other.value is not None:
+            before = statement.text if orelse else f"{statement.text}\n{ast.unparse(other)}"
+            return Rewrite(
+                before=before,
+                after=f"return {_where(condition, body[0].value, other.value)}",
+                note="torch.where computes both values",
+            )
+    assigned = _assignments(body)
+    if assigned is not None:
+        others = _assignments(orelse) if orelse else {}
+        if others is not None and (not orelse or set(others) == set(assigned)):
+            lines = [f"{name} = {_where(condition, value, others.get(name, name))}" for name, value in assigned.items()]
+            if len(lines) > 1:
+                lines = [
+                    f"choose = {condition}",
+                    *(line.replace(f"torch.where({condition}", "torch.where(choose", 1) for line in lines),
+                ]
+            return Rewrite(before=statement.text, after="\n".join(lines), note="torch.where computes both values")
+    return Rewrite(
+        before=statement.text,
+        after=(
+            f"def yes(...): ...  # the body of the if, as a function of its tensors\ndef no(...): ...\n"
+            f"result = torch.cond({condition}, yes, no, (...,))"
+        ),
+        note="both functions take and return the same tensors, and change nothing outside",
+    )
+
+
+def _assignments(block: list[ast.stmt]) -> dict[str, ast.expr] | None:
+    """Plain assignments to names, none of which reads a name assigned before it; None for anything else."""
+    found: dict[str, ast.expr] = {}
+    for node in block:
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            name, value = (
+                node.target.id,
+                cast("ast.expr", ast.BinOp(left=ast.Name(node.target.id), op=node.op, right=node.value)),
+            )
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name, value = node.targets[0].id, node.value
+        else:
+            return None
+        if name in found or any(isinstance(part, ast.Name) and part.id in found for part in ast.walk(value)):
+            return None
+        found[name] = value
+    return found or None
+
+
+def _message(node: ast.Raise) -> str:
+    if isinstance(node.exc, ast.Call) and node.exc.args and isinstance(node.exc.args[0], ast.Constant):
+        return str(node.exc.args[0].value)
+    return "condition failed"
+
+
+def _while(statement: Statement, node: ast.While) -> Rewrite | None:
+    body = _assignments(node.body)
+    if not statement.whole or body is None or len(body) != 1 or node.orelse:
+        return Rewrite(
+            before=statement.text,
+            after=f"(x,) = torch._higher_order_ops.while_loop(lambda x: {tensor_condition(node.test)}, lambda x: (body(x),), (x,))",
+            note="the body returns its tensors in the same shapes; a fixed number of steps with torch.where works as well",
+        )
+    ((name, value),) = body.items()
+    return Rewrite(
+        before=statement.text,
+        after=(
+            f"({name},) = torch._higher_order_ops.while_loop(lambda {name}: {tensor_condition(node.test)}, "
+            f"lambda {name}: ({ast.unparse(value)},), ({name},))"
+        ),
+    )
+
+
+def assertion(statement: Statement) -> Rewrite | None:
+    """``assert tensor_condition`` -> an assertion that stays in the graph."""
+    node = statement.node
+    if not isinstance(node, ast.Assert):
+        return None
+    message = node.msg.value if isinstance(node.msg, ast.Constant) else "assertion failed"
+    return Rewrite(before=statement.text, after=f"torch._assert_async({tensor_condition(node.test)}, {str(message)!r})")

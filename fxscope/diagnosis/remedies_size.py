@@ -1,0 +1,101 @@
+"""Remedies for recompiles by size."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fxscope.diagnosis.frames import Change, Frame
+
+
+class Remedy(msgspec.Struct, frozen=True, kw_only=True):
+    """Advice for one cause.
+
+    Attributes:
+        fix: For people.
+        change: What ``fxscope try --what`` can do without an edit, "" for nothing.
+    """
+
+    fix: str
+    change: str = ""
+
+
+def dynamic_size(frame: Frame, change: Change) -> Remedy:
+    """A size that became dynamic."""
+    name, dim = change.name or "x", change.dim if change.dim is not None else 0
+    argument = name if name.isidentifier() else "x"
+    sizes = f"{change.guard.expected} -> {change.guard.actual}"
+    last = " A smaller last batch is avoided by DataLoader(drop_last=True) or padding." if dim == 0 else ""
+    return Remedy(
+        fix=(
+            f"Size {dim} of {name} changed ({sizes}) and is dynamic from then on. To save this recompile say so before the first call: "
+            f"torch._dynamo.mark_dynamic({argument}, {dim}), or torch.compile(..., dynamic=True).{last}"
+        ),
+        change="dynamic",
+    )
+
+
+def dynamic_disabled(frame: Frame, change: Change) -> Remedy:
+    """Sizes that change while dynamic shapes are off."""
+    name, dim = change.name or "x", change.dim
+    return Remedy(
+        fix=(
+            f"Size {dim} of {name} changes ({change.guard.expected} -> {change.guard.actual}, ...) while dynamic shapes are off. "
+            "before:\n    torch.compile(f, dynamic=False)\nafter:\n    torch.compile(f)\n"
+            "(dynamic=None: one recompile, then one graph for all sizes), or keep the size fixed: pad, or write into a buffer allocated once (a static cache)."
+        ),
+        change="dynamic",
+    )
+
+
+def size_zero_one(frame: Frame, change: Change) -> Remedy:
+    """Sizes 0 and 1."""
+    name = change.name or "x"
+    dim = change.dim
+    if dim is None:
+        text = change.guard.source or change.guard.guard
+        dim = (
+            int(text[text.rfind("[") + 1 : text.rfind("]")])
+            if text.rstrip().endswith("]") and text[text.rfind("[") + 1 : text.rfind("]")].isdigit()
+            else 0
+        )
+    argument = name if name.isidentifier() else "x"
+    return Remedy(
+        fix=(
+            f"Sizes 0 and 1 of {name} are compiled apart, even where the size is dynamic. For one graph over all sizes: "
+            f"torch._dynamo.decorators.mark_unbacked({argument}, {dim}) before the call (of every argument with that size), or skip empty and pad single-row batches."
+        )
+    )
+
+
+def shape_expression(frame: Frame, change: Change) -> Remedy:
+    """A decision over sizes."""
+    where = (
+        f"{change.line.site}: {change.line.code.strip()}"
+        if change.line and change.line.code
+        else change.line.site
+        if change.line
+        else ""
+    )
+    guard = change.guard.guard.split("  #")[0].strip()
+    if change.guard.kind == "size":
+        guard = f"{change.name}.shape[{change.dim}] == {change.guard.expected}"
+    return Remedy(
+        fix=(
+            f"The code asks whether {guard}{f' ({where})' if where else ''}, and each answer is a graph. Make the answer always the same: pad the size to a multiple "
+            "or to a few buckets, take the size from x.shape instead of a number, or move the choice outside of the compiled function. "
+            "If it always holds, torch._check(condition) before it states so."
+        )
+    )
+
+
+def unrolled_loop(frame: Frame, change: Change) -> Remedy:
+    """A loop whose trip count changes."""
+    code = change.line.code.strip() if change.line else ""
+    counted = change.name if change.guard.kind != "size" else f"{change.name}.shape[{change.dim}]"
+    return Remedy(
+        fix=(
+            f"The loop{f' `{code}`' if code else ''} is unrolled, so each value of {counted} is a graph of its own. Replace it by one tensor operation over "
+            "the whole axis (sum, cumsum, matmul, torch.vmap), by torch._higher_order_ops.scan, or compile the body of the loop "
+            "and leave the loop outside; or pad to one length."
+        )
+    )
