@@ -31,6 +31,9 @@ MARKS = {"applied": "✔", "unchanged": "·", "failed": "✖", "numbers": "✖"}
 @click.option("--tolerance", type=float, metavar="X", help="What counts as rounding, relative to the output's scale.")
 @click.option("--seed", default=0, show_default=True, help="Of the probe inputs.")
 @click.option("--upstream", is_flag=True, help="Also run what PyTorch itself would do, and compare.")
+@click.option(
+    "--cuts", "cutting", is_flag=True, help="Cut the training graph: what is saved, recomputed, by memory budget."
+)
 @click.option("--list", "listing", is_flag=True, help="List the passes, with what each does.")
 @click.option("--code", is_flag=True, help="Print the graph after each step; with --json, as `lines`.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema passes).")
@@ -46,6 +49,7 @@ def command(
     tolerance: float | None,
     seed: int,
     upstream: bool,
+    cutting: bool,
     listing: bool,
     code: bool,
     as_json: bool,
@@ -89,15 +93,69 @@ def command(
         from fxscope.passes.upstream import would_do
 
         report = would_do(found.module, found.inputs)
+        report += _peer(stepper)
+    cuts = _cuts(path, found.id, stage, seed) if cutting else None
     if as_json:
         document = passes_document(
-            stepper, graph=found.id, stage=stage, notes=found.notes, culprit=culprit, code=code, upstream=report
+            stepper,
+            graph=found.id,
+            stage=stage,
+            notes=found.notes,
+            culprit=culprit,
+            code=code,
+            upstream=report,
+            cuts=cuts,
         )
         _write_json(document)
     else:
         _print_end(stepper, found.notes, culprit, report, bisecting)
+        _print_cuts(cuts or [])
     if any(step.status in ("failed", "numbers") for step in stepper.steps):
         sys.exit(1)
+
+
+def _cuts(path: str, graph_id: str, stage: str, seed: int) -> Any:
+    """Cut the joint graph of the log where the stage is ``joint``, else trace one from the graph here."""
+    from fxscope.passes.joint import cut_rows, joint_from_graph, to_joint
+    from fxscope.passes.recorded import load
+
+    found = load(path, graph_id, stage, seed=seed, requires_grad=True)
+    if stage != "joint":
+        return cut_rows(to_joint(found.module, found.inputs))
+    from fxscope.passes.fakes import propagate_named
+
+    propagate_named(found.module, found.inputs)
+    return cut_rows(joint_from_graph(found.module))
+
+
+def _peer(stepper: Any) -> list[Any]:
+    """PyTorch's partitioner on what a partition step was given, for ten seconds at most."""
+    from fxscope.passes.peer import capability_based
+    from fxscope.passes.upstream import Upstream
+    from fxscope.targets.registry import target
+
+    rows = []
+    for step in stepper.steps:
+        if step.name.startswith("partition:") and step.status != "failed":
+            found = capability_based(step.before, target(step.name.partition(":")[2]).supports, 10.0)
+            ours = sum(match.applied or match.reason == "benefit" for match in step.matches)
+            text = (
+                f"{found.text.removeprefix('CapabilityBasedPartitioner: ')}; here {ours} in {step.seconds * 1e3:.0f} ms"
+            )
+            status = "right" if found.islands is not None else "raised"
+            rows.append(Upstream(tool="CapabilityBasedPartitioner", status=status, text=text))
+    return rows
+
+
+def _print_cuts(cuts: list[Any]) -> None:
+    if not cuts:
+        return
+    click.echo(f"{'cut':<9} {'budget':>6} {'activations':>14} {'inputs':>14} {'recomputed':>10} {'GFLOP':>8}")
+    for row in cuts:
+        click.echo(
+            f"{row.partitioner:<9} {row.budget:>6.2f} {row.activation_bytes:>14,} {row.input_bytes:>14,} "
+            f"{len(row.recomputed):>10} {row.recomputed_flops / 1e9:>8.3g}"
+        )
 
 
 def _list() -> None:

@@ -67,6 +67,8 @@ def analyse(gm: GraphModule, inputs: Sequence[Any] | None = None) -> Analysis:
         inputs: For shapes where the nodes have none; real tensors also let custom ops' fake kernels be compared with the
             real ones.
     """
+    from fxscope.passes.fakes import fake_mismatches, propagate_named
+
     problems: list[str] = []
     if inputs is not None:
         problems += propagate_named(gm, inputs)
@@ -260,81 +262,6 @@ def _pointwise() -> frozenset[str]:
             if torch.Tag.pointwise in overload.tags:
                 names.add(name.strip("_"))
     return frozenset(names | {"iadd", "imul", "isub", "itruediv", "truediv"})
-
-
-def propagate_named(gm: GraphModule, inputs: Sequence[Any]) -> list[str]:
-    """Set shapes by fake tensors; where a node cannot be faked, one line that names it and its line instead of an error."""
-    import torch
-    from torch._subclasses import FakeTensor, FakeTensorMode
-
-    mode = next((item.fake_mode for item in inputs if isinstance(item, FakeTensor)), None) or FakeTensorMode()
-    problems: list[str] = []
-
-    class Prop(torch.fx.Interpreter):
-        def run_node(self, node: Node) -> Any:
-            try:
-                result = super().run_node(node)
-            except Exception as error:
-                first = (str(error).strip() or "no message").splitlines()[0]
-                where = source_site(node)
-                problems.append(
-                    f"{node.name} ({target_text(node)}){f' at {where}' if where else ''} cannot run on fake tensors: {first}"
-                )
-                raise
-            if isinstance(result, torch.Tensor | tuple | list | torch.SymInt | torch.SymFloat | torch.SymBool):
-                node.meta["val"] = result
-            return result
-
-    allow, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
-    try:
-        with mode, torch.no_grad():
-            fakes = [
-                mode.from_tensor(item, static_shapes=True)
-                if isinstance(item, torch.Tensor) and not isinstance(item, FakeTensor)
-                else item
-                for item in inputs
-            ]
-            Prop(gm).run(*fakes)
-    except Exception as error:  # noqa: BLE001 - named in problems; the rest of the graph has no shapes
-        if not problems:
-            problems.append(f"shapes cannot be propagated: {type(error).__name__}: {error}")
-    finally:
-        mode.allow_non_fake_inputs = allow
-    return problems
-
-
-def fake_mismatches(gm: GraphModule, inputs: Sequence[Any]) -> list[str]:
-    """Custom ops whose fake kernel says something else than the real one does; needs real inputs.
-
-    Only a graph with custom ops is run.
-    """
-    import torch
-
-    custom = [node for node in gm.graph.nodes if is_compute(node) and categorise(node) == "custom"]
-    if not custom or any(isinstance(item, torch._subclasses.FakeTensor) for item in inputs):
-        return []
-    problems: list[str] = []
-
-    class Check(torch.fx.Interpreter):
-        def run_node(self, node: Node) -> Any:
-            result = super().run_node(node)
-            fake = node.meta.get("val")
-            if node in custom and isinstance(result, torch.Tensor) and isinstance(fake, torch.Tensor):
-                for what in ("shape", "dtype", "device"):
-                    real, said = getattr(result, what), getattr(fake, what)
-                    if real != said:
-                        problems.append(
-                            f"{node.name} ({target_text(node)}): the fake kernel says {what} {said}, the real one {real}"
-                        )
-                if result.shape == fake.shape and result.stride() != fake.stride():
-                    problems.append(
-                        f"{node.name} ({target_text(node)}): the fake kernel says strides {fake.stride()}, the real one {result.stride()}"
-                    )
-            return result
-
-    with torch.no_grad():
-        Check(gm).run(*[item.clone() if isinstance(item, torch.Tensor) else item for item in inputs])
-    return problems
 
 
 def table(analysis: Analysis, limit: int | None = None) -> str:

@@ -34,7 +34,8 @@ def eliminate_dead_code(gm: GraphModule, context: Context) -> GraphModule:
             context.skip([node], "effect", f"{node.name} has an effect beside its value")
     if context.limit is None:
         erase_dead(gm.graph)
-    gm.recompile()
+    if context.applied:
+        gm.recompile()
     return gm
 
 
@@ -74,7 +75,8 @@ def eliminate_common_subexpressions(gm: GraphModule, context: Context) -> GraphM
             gm.graph.erase_node(node)
             if node in returned:
                 returned.add(first)
-    gm.recompile()
+    if context.applied:
+        gm.recompile()
     return gm
 
 
@@ -136,9 +138,10 @@ def _fold(gm: GraphModule, context: Context, *, parameters: bool) -> GraphModule
         new.meta = {key: item for key, item in node.meta.items() if key in ("val", "stack_trace", "example_value")}
         node.replace_all_uses_with(new)
         roots[new] = frozenset((name,))
-    erase_dead(gm.graph)
-    gm.delete_all_unused_submodules()
-    gm.recompile()
+    if context.applied:
+        erase_dead(gm.graph)
+        gm.delete_all_unused_submodules()
+        gm.recompile()
     return gm
 
 

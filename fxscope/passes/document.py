@@ -8,6 +8,7 @@ import msgspec
 
 from fxscope.passes.application import Match
 from fxscope.passes.fx_records import records, source_site
+from fxscope.passes.joint import CutRow
 from fxscope.passes.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class PassesDocument(msgspec.Struct, kw_only=True):
         graph: The compile id.
         lines: The graph before the first step, with ``--code``.
         notes: What could not be checked, or differs from the recorded graph.
+        cuts: Ways to cut the training graph, with ``--cuts``.
     """
 
     schema: str = "fxscope.passes/1"
@@ -77,6 +79,7 @@ class PassesDocument(msgspec.Struct, kw_only=True):
     notes: list[str]
     culprit: CulpritRow | None = None
     upstream: list[Upstream] | None = None
+    cuts: list[CutRow] | None = None
     lines: list[str] | None = None
 
 
@@ -89,6 +92,7 @@ def passes_document(
     culprit: Culprit | None = None,
     code: bool = False,
     upstream: list[Upstream] | None = None,
+    cuts: list[CutRow] | None = None,
 ) -> PassesDocument:
     """The document of a stepper that has run."""
     return PassesDocument(
@@ -106,6 +110,7 @@ def passes_document(
             max_rel_diff=culprit.difference.max_rel,
         ),
         upstream=upstream,
+        cuts=cuts,
         lines=graph_lines(stepper.start) if code else None,
     )
 

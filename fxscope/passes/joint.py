@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from fxscope.errors import UsageError
 from fxscope.passes.analysis import node_flops, value_bytes
 from fxscope.passes.aten import Table, decomposition_table, interpreter_module, tensors_of
@@ -104,6 +106,44 @@ class Joint:
     def sweep(self, budgets: Sequence[float] = (0.0, 0.25, 0.5, 0.75, 1.0)) -> list[Cut]:
         """Min-cut under several memory budgets, smallest first: memory against recomputation."""
         return [self.cut("min-cut", budget=budget) for budget in sorted(budgets)]
+
+
+class CutRow(msgspec.Struct, kw_only=True):
+    """One cut, as ``fxscope passes --cuts`` prints it.
+
+    Attributes:
+        activation_bytes: Kept for the backward that would otherwise be free.
+        input_bytes: Parameters and inputs that the backward reads; they are alive anyway.
+        saved: Names of the activations, largest first.
+    """
+
+    partitioner: str
+    budget: float
+    activation_bytes: int
+    input_bytes: int
+    recomputed: list[str]
+    recomputed_flops: int
+    saved: list[str]
+
+
+def cut_rows(joint: Joint, budgets: Sequence[float] = (1.0, 0.75, 0.5, 0.25, 0.0)) -> list[CutRow]:
+    """The default cut, then min-cut under falling memory budgets."""
+    cuts = [joint.cut("default"), *(joint.cut("min-cut", budget=budget) for budget in budgets)]
+    rows = []
+    for cut in cuts:
+        kept = [item for item in cut.saved if item.origin == "activation"]
+        rows.append(
+            CutRow(
+                partitioner=cut.partitioner,
+                budget=cut.budget,
+                activation_bytes=cut.activation_bytes,
+                input_bytes=sum(item.bytes for item in cut.saved if item.origin == "input"),
+                recomputed=list(cut.recomputed),
+                recomputed_flops=cut.recomputed_flops,
+                saved=[item.name for item in sorted(kept, key=lambda item: (-item.bytes, item.name))],
+            )
+        )
+    return rows
 
 
 def to_joint(gm: GraphModule, inputs: Sequence[Any], *, decompositions: str | Table = "inductor") -> Joint:

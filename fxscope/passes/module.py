@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -81,40 +82,47 @@ class Emitter:
         return self._describe(node, None)
 
     def _describe(self, node: Node, target: Callable[..., Any] | None) -> Node:
-        import torch
-
         for key in ("stack_trace", "nn_module_stack"):
             if key in self.before.meta:
                 node.meta[key] = self.before.meta[key]
         if target is not None:
             known = [value(used) for used in node.all_input_nodes]
-            if all(item is not None for item in known):
-                args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), value)
-                mode = next((item.fake_mode for item in known if hasattr(item, "fake_mode")), None)
-                if mode is not None:
-                    with mode, torch.no_grad():
-                        mode_allow, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
-                        try:
-                            node.meta["val"] = target(*args, **kwargs)
-                        finally:
-                            mode.allow_non_fake_inputs = mode_allow
+            mode = next((item.fake_mode for item in known if hasattr(item, "fake_mode")), None)
+            if mode is not None and all(item is not None for item in known):
+                node.meta["val"] = _fake_result(mode, target, node)
         return node
 
 
-def propagate(gm: GraphModule, inputs: Sequence[Any]) -> None:
-    """Set ``meta["val"]`` of every node by running the graph on fake tensors.
+# A network folds many layers of few shapes: what an op makes of tensors of one description is asked once.
+_RESULTS: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
-    Raises:
-        Exception: Whatever a node raises; ``analysis.analyse`` turns it into a finding with the node's name.
-    """
+
+def _fake_result(mode: Any, target: Callable[..., Any], node: Node) -> Any:
     import torch
-    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-    mode = next((item.fake_mode for item in inputs if isinstance(item, torch._subclasses.FakeTensor)), None)
-    with torch.no_grad():
-        prop = FakeTensorProp(gm, mode)
-        prop._mode.allow_non_fake_inputs = True
-        if mode is not None:
-            prop.propagate_dont_convert_inputs(*inputs)
-        else:
-            prop.propagate(*inputs)
+    args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), value)
+
+    def describe(item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            return (item.dtype, item.device, tuple(item.shape), item.stride())
+        if isinstance(item, list | tuple):
+            return tuple(map(describe, item))
+        return (type(item), item)
+
+    try:
+        key = (target, describe(args), tuple((name, describe(item)) for name, item in kwargs.items()))
+        hash(key)
+    except TypeError:  # a symbolic size or another unhashable argument
+        key = None
+    cache = _RESULTS.setdefault(mode, {})
+    if key is not None and key in cache:
+        return cache[key]
+    allow, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
+    try:
+        with mode, torch.no_grad():
+            result = target(*args, **kwargs)
+    finally:
+        mode.allow_non_fake_inputs = allow
+    if key is not None:
+        cache[key] = result
+    return result

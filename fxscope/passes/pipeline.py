@@ -22,6 +22,8 @@ from fxscope.passes.cleanup import (
 )
 from fxscope.passes.conv_bn import fold_conv_bn
 from fxscope.passes.decompose import decompose
+from fxscope.passes.module import value
+from fxscope.passes.order import is_compute
 from fxscope.passes.pointwise import group_pointwise
 
 if TYPE_CHECKING:
@@ -37,13 +39,14 @@ def shapes(gm: GraphModule, context: Context) -> GraphModule:
     Nodes that cannot be faked (custom ops without a fake kernel), and custom ops whose fake kernel disagrees with the real
     one on the probe inputs, are named with their source line.
     """
-    from fxscope.passes.analysis import fake_mismatches, propagate_named
+    from fxscope.passes.fakes import fake_mismatches, propagate_named
 
     if context.inputs is None:
         raise UsageError("shapes needs inputs")
     by_name = {node.name: node for node in gm.graph.nodes}
+    known = all(value(node) is not None for node in gm.graph.nodes if is_compute(node))
     for reason, problems in (
-        ("no-fake", propagate_named(gm, context.inputs)),
+        ("no-fake", [] if known else propagate_named(gm, context.inputs)),
         ("fake-mismatch", fake_mismatches(gm, context.inputs)),
     ):
         for problem in problems:

@@ -124,12 +124,7 @@ class Stepper:
         """
         if self.inputs is not None and self._start_outputs is None:
             self._describe(self.start)
-            try:
-                self._start_outputs = self._outputs = numeric.run(self.start, self.inputs)
-            except Exception as error:  # noqa: BLE001 - reported as a note; passes still step without numbers
-                self.notes.append(
-                    f"the graph does not run on the probe inputs, so numbers are not checked: {_line(error)}"
-                )
+            self._run_start()
         for item in self.passes:
             for step in self._apply(item):
                 self.steps.append(step)
@@ -239,7 +234,7 @@ class Stepper:
 
     def _describe(self, gm: GraphModule) -> None:
         """Shapes for passes that need them, where a pass or the recording left some out."""
-        from fxscope.passes.analysis import propagate_named
+        from fxscope.passes.fakes import propagate_named
 
         assert self.inputs is not None
         if any(is_compute(node) and value(node) is None for node in gm.graph.nodes):

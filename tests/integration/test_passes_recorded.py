@@ -7,13 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import torch
 from click.testing import CliRunner
 
 from fxscope.cli import bench as bench_verb
 from fxscope.cli import passes as passes_verb
 from fxscope.errors import FxscopeError
-from fxscope.passes.joint import joint_from_graph
 from fxscope.passes.recorded import load
 from fxscope.passes.stepper import Stepper
 
@@ -67,14 +65,20 @@ def test_every_pass_runs_on_the_logs_and_the_numbers_hold(shared, log, graph):
 
 @pytest.mark.shared
 def test_the_joint_graph_of_a_log_is_cut_again(shared):
-    """Both halves are in the log too: what we save by default is what was saved there, views of inputs aside."""
-    joint = joint_from_graph(load(shared / "traces/h200/gpt2", "3/0", "joint").module)
-    for node in joint.graph.graph.nodes:
-        node.meta.setdefault("val", None)
-    forward = load(shared / "traces/h200/gpt2", "3/0", "forward").module
-    outputs = torch.utils._pytree.tree_leaves(forward.graph.output_node().args[0])
-    assert joint.num_forward_outputs <= len(outputs)
-    assert joint.num_forward_outputs >= 1
+    """The loss of gpt2: less budget keeps less and computes more."""
+    done = invoke(
+        passes_verb.command, str(shared / "traces/h200/gpt2"), "--graph", "3/0", "--stage", "joint",
+        "--pipeline", "dce", "--no-numbers", "--cuts", "--json",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["steps"][0]["max_abs_diff"] is None
+    rows = document["cuts"]
+    assert [(row["partitioner"], row["budget"]) for row in rows[:2]] == [("default", 1.0), ("min-cut", 1.0)]
+    kept = [row["activation_bytes"] for row in rows[1:]]
+    assert kept == sorted(kept, reverse=True)
+    assert kept[0] > kept[-1] == 0
+    assert len(rows[-1]["recomputed"]) > len(rows[1]["recomputed"])
 
 
 def invoke(command, *args):

@@ -15,7 +15,8 @@ from fxscope.passes.cleanup import (
     fold_constants,
     freeze,
 )
-from fxscope.passes.module import clone, propagate
+from fxscope.passes.fakes import propagate_named
+from fxscope.passes.module import clone
 from fxscope.passes.pointwise import group_pointwise, pointwise_groups
 
 
@@ -138,7 +139,7 @@ def test_constants_that_must_stay():
     big = graph.call_function(torch.ops.aten.full.default, ([1024, 1024], 1.0))
     graph.output(graph.call_function(torch.ops.aten.add.Tensor, (x, big)))
     gm = GraphModule(nn.Module(), graph)
-    propagate(gm, [torch.randn(1024, 1024)])
+    propagate_named(gm, [torch.randn(1024, 1024)])
     context = Context()
     fold_constants(gm, context)
     assert [match.reason for match in context.matches] == ["too-large"]

@@ -14,7 +14,8 @@ from fxscope.passes.affine import fold_affine
 from fxscope.passes.application import REASONS, Context
 from fxscope.passes.aten import to_aten
 from fxscope.passes.conv_bn import fold_conv_bn
-from fxscope.passes.module import clone, propagate
+from fxscope.passes.fakes import propagate_named
+from fxscope.passes.module import clone
 
 FORMS = ("modules", "dynamo", "aten", "decomposed")
 
@@ -54,7 +55,7 @@ def graph_of(module, inputs, form):
         gm, inputs = kept[0]
         if form != "dynamo":
             gm = to_aten(gm, inputs, decompositions="core" if form == "aten" else "inductor")
-    propagate(gm, inputs)
+    propagate_named(gm, inputs)
     return gm, list(inputs)
 
 
@@ -395,7 +396,7 @@ def test_zero_variance_is_said():
     context = Context()
     fold_conv_bn(symbolic_trace(module).eval(), context)
     gm = symbolic_trace(module)
-    propagate(gm, [image(2, 3, 8, 8)])
+    propagate_named(gm, [image(2, 3, 8, 8)])
     context = Context()
     fold_conv_bn(gm, context)
     assert "var + eps is 0 in 1 channels" in context.matches[0].text

@@ -9,10 +9,11 @@ from torch import nn
 from torch.fx import symbolic_trace
 
 from fxscope.errors import UsageError
-from fxscope.passes.analysis import analyse, node_flops, propagate_named, table
+from fxscope.passes.analysis import analyse, node_flops, table
 from fxscope.passes.application import Context
 from fxscope.passes.aten import to_aten
 from fxscope.passes.decompose import became, decompose
+from fxscope.passes.fakes import propagate_named
 from fxscope.passes.fx_records import records, source_site
 from fxscope.passes.module import clone, is_aten
 from fxscope.passes.order import is_compute, written

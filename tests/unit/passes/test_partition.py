@@ -6,6 +6,7 @@ import operator
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from fxscope.errors import CheckFailed
 from fxscope.passes.partition import Island, Partition, partition
+from fxscope.passes.peer import capability_based
 from fxscope.passes.split import check_convex, connected, extract, split
 from fxscope.targets.target import Clause
 
@@ -349,10 +351,25 @@ def test_unprofitable_islands_are_dropped_with_their_figure():
     assert [node.target for node in split(gm, result).graph.nodes] == [node.target for node in gm.graph.nodes]
 
 
+def test_the_peer_is_compared_and_stopped_in_time():
+    small = capability_based(chain(9), only(torch.relu), 60)
+    assert len(small.islands) == len(partition(chain(9), only(torch.relu)).islands) == 5
+    large = capability_based(chain(4000), only(torch.relu), 0.2)
+    assert large.islands is None
+    assert "not finished" in large.text
+    assert not [thread for thread in threading.enumerate() if "(work)" in thread.name]  # it is gone, not left running
+
+    def raises(node):
+        raise KeyError("lost")
+
+    assert "raised KeyError" in capability_based(chain(3), raises, 60).text
+
+
 SCRIPT = """
 import random, torch
 from torch.fx import Graph, GraphModule
 from fxscope.passes.partition import partition
+from fxscope.passes.peer import capability_based
 from fxscope.passes.split import split
 from fxscope.targets.target import Clause
 draw = random.Random(7)

@@ -206,6 +206,13 @@ def test_without_inputs_structure_is_stepped():
     assert all(step.to_previous is None for step in steps)
 
 
+def test_numbers_can_be_left_out():
+    gm, inputs = network()
+    stepper = Stepper(gm, "shapes,conv-bn-fold", inputs, numbers=False)
+    assert [step.to_previous for step in stepper.run()] == [None, None]
+    assert stepper.steps[1].status == "applied"
+
+
 def test_a_graph_that_does_not_run_is_stepped_with_a_note():
     graph = torch.fx.Graph()
     x = graph.placeholder("x")
