@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +15,7 @@ from fxscope.graph.modules import places
 from fxscope.graph.navigate import Navigator
 from fxscope.graph.records import Graph, Node
 from fxscope.graph.table import shape_text
-from fxscope.report.dot_style import KINDS, colour_of, kind_of, quoted, shortened
+from fxscope.report.dot_style import KINDS, Quoted, colour_of, kind_of, quoted, shortened
 
 _LABEL = 60  # characters of arguments that a node shows
 
@@ -62,10 +64,23 @@ def to_dot(
     drawing.set_edge_defaults(fontname="Helvetica", fontsize="9", color=quoted("#555555"))
     picture = _Picture(graph, highlight or {}, sources)
     shown = _neighbourhood(graph, around, hops) if around else None
-    picture.draw(drawing, shown, collapse, clusters)
-    if legend:
-        picture.legend(drawing)
-    return str(drawing.to_string())
+    with _no_collections():
+        picture.draw(drawing, shown, collapse, clusters)
+        if legend:
+            picture.legend(drawing)
+        return str(drawing.to_string())
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """Put off Python's garbage collector: it would search the growing heap again and again, and nothing here is garbage yet."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _neighbourhood(graph: Graph, around: Sequence[str], hops: int) -> set[str]:
@@ -143,16 +158,17 @@ class _Picture:
         attributes |= self._border(node.name)
         box.add_node(pydot.Node(identifier, **attributes))
 
-    def _border(self, name: str) -> dict[str, str]:
+    def _border(self, name: str) -> dict[str, Quoted]:
         if name not in self.highlight:
             return {}
-        return {"color": quoted(self.colours[self.highlight[name]]), "penwidth": "4"}
+        return {"color": quoted(self.colours[self.highlight[name]]), "penwidth": quoted("4")}
 
     def _label(self, node: Node, shown: set[str] | None) -> tuple[str, str]:
         call = node.target if node.op == "placeholder" else call_text(node)
+        shape = shape_text(node)
         if node.op == "placeholder":
             name = node.original or node.target
-            lines = [node.name] + ([shortened(name, _LABEL)] if name != node.name else []) + [shape_text(node)]
+            lines = [node.name] + ([shortened(name, _LABEL)] if name != node.name else []) + [shape]
         elif node.op == "output":
             lines = ["output"]
         else:
@@ -167,7 +183,7 @@ class _Picture:
             if inputs or users:
                 lines.append(f"({inputs} inputs, {users} users not shown)")
         where = f"\n{node.source.site} {node.source.code}" if node.source else ""
-        tooltip = f"{node.name} = {node.target}({call})\n{shape_text(node)}{where}"
+        tooltip = f"{node.name} = {node.target}({call})\n{shape}{where}"
         return "\n".join(line for line in lines if line), tooltip
 
     def _group(self, drawing: Any, path: str, members: list[Node]) -> None:
@@ -227,10 +243,11 @@ class _Picture:
         import pydot
 
         box = pydot.Cluster("legend", label="legend", style="rounded", color=quoted("#bbbbbb"), fontsize="10")
-        entries: list[tuple[str, str, dict[str, str]]]
+        entries: list[tuple[str, str, dict[str, Quoted]]]
         entries = [(KINDS[kind][1], KINDS[kind][0], {}) for kind in KINDS if self.kinds[kind]]
         entries += [
-            (label, "#ffffff", {"color": quoted(colour), "penwidth": "4"}) for label, colour in self.colours.items()
+            (label, "#ffffff", {"color": quoted(colour), "penwidth": quoted("4")})
+            for label, colour in self.colours.items()
         ]
         if not entries:
             return

@@ -38,14 +38,29 @@ def kind_of(node: Node) -> str:
     return classes().get(short_name(node), "call")
 
 
-def quoted(text: str) -> str:
+class Quoted:
+    """A dot string that is complete: pydot writes it as it is, without looking for what it should quote."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def quoted(text: str) -> Quoted:
     """A dot string that shows exactly ``text``; line breaks stay line breaks.
 
     Outside record labels, which we never use, only the backslash and the quote have a meaning. Control characters, which
     graphviz refuses or drops, become spaces.
     """
-    clean = "".join(char if char == "\n" or char.isprintable() else " " for char in text)
-    return '"' + clean.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    lines = text.split("\n")
+    if not all(map(str.isprintable, lines)):
+        lines = ["".join(char if char.isprintable() else " " for char in line) for line in lines]
+    escaped = "\\n".join(line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
+    return Quoted(f'"{escaped}"')
 
 
 def shortened(text: str, limit: int) -> str:
