@@ -276,6 +276,8 @@ class Writer:
                 self.row_mask = "row < ROWS"
             self._row_names("row")
             self._phases(self._parts(before_loop=False))
+        self.put("cols = tl.arange(0, BLOCK)[None, :]")
+        self._column_names(Part())
         for value in self.nest.partials:
             name = self.names[value]
             self.put(f"{name} = tl.sum({name}, axis=0, keep_dims=True)", value.node)
@@ -891,6 +893,10 @@ class Writer:
         if kind == "lesser":
             mask = " & ".join([*([f"({mask})"] if mask else []), *self._once(access, part)]) or None
         pointer = self._pointer(access, part)
+        if kind == "lesser":  # a store takes the shape of its pointers
+            pointer += (
+                " + 0 * lane" if self.flat else f" + 0 * (row + {part.cols})" if self.two_d else f" + 0 * {part.cols}"
+            )
         self._say(value.node)
         if kind == "full" and self.nest.kinds[value] == "scalar":
             shape = f"[{'TILE, ' if self.two_d else ''}{'2 * VEC' if part.edge else 'BLOCK'}]"

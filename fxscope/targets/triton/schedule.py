@@ -265,6 +265,8 @@ def _persistent(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
                         )
                         for c in cuts
                     ]
+    if window and hints:
+        out += [replace(s, hints=False) for s in out if s.weights == "shifted" and s.live != "keep" and s.chunks == 1]
     preferred = [s for s in out if s.warps * 32 * 16 == block and s.programs >= 2 * SMS // groups * groups]
     return [*preferred, *(s for s in out if s not in preferred)]
 

@@ -56,13 +56,10 @@ class Tuner:
         options = candidates(nest)
         if len(options) == 1:
             return options[0]
-        key = self._key(write(nest, options[0]), options)
-        path = module.cache_dir() / "tuned" / key[:2] / f"{key}.json"
-        known = _read(path)
+        path = tuned_path(write(nest, options[0]), options, torch.cuda.get_device_name(self.device))
+        known = known_choice(path, options)
         if known is not None:
-            for option in options:
-                if asdict(option) == known:
-                    return option
+            return known
         timed = self.measure(nest, write, name, options, values or {})
         if not timed:
             return options[0]
@@ -163,18 +160,21 @@ class Tuner:
             self.pool[key].fill_(math.nan)
         return self.pool[key]
 
-    def _key(self, source: Source, options: list[Schedule]) -> str:
-        import triton
 
-        text = [
-            source.text,
-            torch.cuda.get_device_name(self.device),
-            triton.__version__,
-            str(VERSION),
-            str(len(options)),
-        ]
-        text += [f"{m.dtype}{m.misaligned}" for m in source.args]
-        return hashlib.sha256("\n".join(text).encode()).hexdigest()[:32]
+def tuned_path(source: Source, options: Sequence[Schedule], device_name: str) -> Path:
+    """Where the choice for a kernel is kept; ``source`` is the kernel as its first candidate writes it."""
+    import triton
+
+    text = [source.text, device_name, triton.__version__, str(VERSION), str(len(options))]
+    text += [f"{m.dtype}{m.misaligned}" for m in source.args]
+    key = hashlib.sha256("\n".join(text).encode()).hexdigest()[:32]
+    return module.cache_dir() / "tuned" / key[:2] / f"{key}.json"
+
+
+def known_choice(path: Path, options: Sequence[Schedule]) -> Schedule | None:
+    """The choice that was kept, if there is one."""
+    known = _read(path)
+    return next((option for option in options if asdict(option) == known), None)
 
 
 def replay_seconds(call: Callable[[int], Any], launches: int = 20, repeats: int = 7) -> float:

@@ -196,12 +196,12 @@ def all_cases() -> list[Case]:
     out += [case(op, BF, 16384, cols) for op in ("softmax", "rmsnorm") for cols in (16382, 16380)]
     narrow = [(262144, 1024), (262144, 1023), (1048576, 256)]
     out += [case(op, dtype, *shape) for op in ("softmax", "rmsnorm") for shape in narrow for dtype in (BF, F32)]
-    small = [(64, 1024), (1024, 4096)]
-    for op in ("bias_relu", "bias_gelu_res", "chain8", "swiglu", "rmsnorm", "layernorm", "softmax"):
-        out += [case(op, dtype, *shape, group="small") for shape in small for dtype in (BF, F32)]
     for op in ("add_rmsnorm", "scale_mask_softmax", "rmsnorm_swiglu", "cross_entropy_rows"):
         out += [case(op, BF, *shape, group="beyond") for shape in ((65536, 4096), (16384, 16383))]
     for op in ("chain8", "softmax", "rmsnorm", "layernorm"):
         out += [case(op, F16, *shape, group="beyond") for shape in ((65536, 4096), (16384, 16383))]
     out += [case(op, BF, 65536, 4096, group="beyond", shift=1) for op in ("bias_relu", "chain8", "softmax", "rmsnorm")]
+    small = [(64, 1024), (1024, 4096)]
+    for op in ("bias_relu", "bias_gelu_res", "chain8", "swiglu", "rmsnorm", "layernorm", "softmax"):
+        out += [case(op, dtype, *shape, group="small") for shape in small for dtype in (BF, F32)]
     return out
