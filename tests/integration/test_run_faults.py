@@ -184,11 +184,15 @@ for number in range(int(sys.argv[2])):
                 torch.compile(f, backend="eager")(torch.ones(2))
                 os.write(write, b"g")
     os.close(write)
+    done = 0
     os.read(read, 1)  # it records
-    time.sleep(random.Random(number).random() * 0.3)
+    moment = random.Random(number)
+    for _ in range(moment.randrange(5)):
+        os.read(read, 1)  # so many compiles are done at least
+        done += 1
+    time.sleep(moment.random() * 0.02)  # and then anywhere in the next
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    done = 0
     while part := os.read(read, 65536):
         done += len(part)
     print(number, done)
