@@ -25,18 +25,7 @@ from fxscope.targets.npu.fields import (
     Register,
 )
 
-__all__ = [
-    "BY_NAME",
-    "BY_NUMBER",
-    "DTYPES",
-    "DTYPE_BYTES",
-    "OPCODES",
-    "QUEUES",
-    "REGIONS",
-    "WORD_BYTES",
-    "Field",
-    "Instruction",
-]
+__all__ = ["BY_NAME", "DTYPES", "DTYPE_BYTES", "OPCODES", "QUEUES", "REGIONS", "WORD_BYTES", "Field", "Instruction"]
 
 
 def _f(name: str, word: int, low: int, width: int, kind: Kind = "int", values: object = (), doc: str = "") -> Field:

@@ -60,7 +60,12 @@ class Island:
     """
 
     def __init__(self, gm: GraphModule, machine: Machine, *, fuse: bool = True) -> None:
-        from fxscope.targets.npu import lowering_matrix, lowering_pointwise, lowering_shape  # noqa: F401 (they register)
+        from fxscope.targets.npu import (  # noqa: F401 (they register)
+            lowering_matrix,
+            lowering_pointwise,
+            lowering_pool,
+            lowering_shape,
+        )
 
         self.builder = Builder(machine, fuse=fuse)
         self.machine = machine
@@ -217,6 +222,10 @@ def _layout(node: Node, rank: int) -> tuple[str, tuple[int, ...] | None]:
     order: tuple[int, ...] | None = None
     for user in node.users:
         name = str(user.target)
+        if "dequantize" in name:
+            found = _layout(user, rank)
+            role, order = (found[0], found[1]) if found[1] is not None or found[0] != "input" else (role, order)
+            continue
         first = user.args[0] if user.args else None
         if name.startswith("aten.convolution") and len(user.args) > 6:
             transposed = bool(user.args[6])

@@ -1,4 +1,4 @@
-"""Lowerings of products, convolutions and pooling."""
+"""Lowerings of products and convolutions."""
 
 from __future__ import annotations
 
@@ -14,6 +14,35 @@ from fxscope.targets.npu.lowering_shape import reshape
 
 if TYPE_CHECKING:
     from torch.fx import Node
+
+
+_DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
+_TURNS = ("aten.permute.default", "aten.t.default", "aten.transpose.int")
+
+
+def _integers(island: Island, node: Any) -> tuple[View, float] | None:
+    """The i8 tensor and the scale behind an operand that was dequantised with zero point 0; None for any other.
+
+    A product of two of them runs on the integers, exactly, and is scaled once: what requantisation on a machine does.
+    """
+    if str(node.target) == _DEQUANTIZE and node.args[2] == 0:
+        view = island.builder.materialise(island.values[node.args[0]])
+        return (view, float(node.args[1])) if view.dtype == "i8" else None
+    if str(node.target) in _TURNS:
+        found = _integers(island, node.args[0])
+        turned = island.values[node]
+        before = island.values[node.args[0]]
+        if found is None or not isinstance(turned, View):
+            return None
+        stored = island.builder.materialise(before)
+        order = [stored.strides.index(stride) for stride in turned.strides]
+        return (found[0].permute(order), found[1]) if len(set(order)) == len(order) else None
+    return None
+
+
+def _both_integers(island: Island, a: Any, b: Any) -> tuple[View, View, float] | None:
+    left, right = _integers(island, a), _integers(island, b)
+    return (left[0], right[0], left[1] * right[1]) if left is not None and right is not None else None
 
 
 def product(island: Island, left: View, right: View, shape: tuple[int, ...], dtype: str) -> Reg:
@@ -75,7 +104,13 @@ def addmm(island: Island, node: Node, bias: Value, a: Value, b: Value, beta: flo
     """Beta * bias + alpha * (a @ b)."""
     shapes = [tuple(arg.meta["val"].shape) for arg in node.args[1:3]]
     shape, dtype = island.shape(node), island.dtype(node)
+    exact = _both_integers(island, *node.args[1:3])
+    scale = 1.0
+    if exact is not None:
+        a, b, scale = exact
     out: Value = product(island, _matrices(island, a, shapes[0]), _matrices(island, b, shapes[1]), shape, dtype)
+    if scale != 1.0:
+        out = island.binary("mul", out, Const(scale), shape, "f32")
     if alpha != 1:
         out = island.binary("mul", out, Const(float(alpha)), shape, dtype)
     if beta == 0:
@@ -99,7 +134,7 @@ def mv(island: Island, node: Node, a: Value, b: Value) -> Value:
     return reshape(island, out, island.shape(node))
 
 
-def _pair(values: Any, rank: int, default: int) -> tuple[int, int]:
+def pair(values: Any, rank: int, default: int) -> tuple[int, int]:
     """A convolution attribute as (vertical, horizontal); one spatial dimension is horizontal."""
     items = [int(v) for v in values] if isinstance(values, list | tuple) else [int(values)]
     if not items:
@@ -109,7 +144,7 @@ def _pair(values: Any, rank: int, default: int) -> tuple[int, int]:
     return items[0], items[-1]
 
 
-def _image(island: Island, x: Value, rank: int) -> View:
+def channels_last(island: Island, x: Value, rank: int) -> View:
     """An NCHW (or NCL) value as [n, h, w, c]; channels become contiguous by a copy where they are not."""
     view = island.builder.materialise(x)
     if rank == 1:
@@ -126,7 +161,7 @@ def _packed(a: int, b: int) -> int:
     return (a & 0xFFFF) | (b & 0xFFFF) << 16
 
 
-def _window(
+def window_registers(
     image: View,
     channels: int,
     kernel: tuple[int, int],
@@ -174,7 +209,11 @@ def convolution(
     """An implicit product per image and group: ldx gathers windows of a channels-last image."""
     shape, dtype = island.shape(node), island.dtype(node)
     rank = len(shape) - 2
-    image = _image(island, x, rank)
+    exact = _both_integers(island, *node.args[:2])
+    scale = 1.0
+    if exact is not None and not (groups > 1 and groups == shape[1]):  # depthwise runs on the vector unit, in f32
+        x, weight, scale = exact
+    image = channels_last(island, x, rank)
     weights = island.builder.materialise(weight)
     if rank == 1:
         weights = View(
@@ -183,7 +222,7 @@ def convolution(
             (*weights.strides[:2], 0, weights.strides[2]),
             weights.offset,
         )
-    step, pad, spread = _pair(stride, rank, 1), _pair(padding, rank, 0), _pair(dilation, rank, 1)
+    step, pad, spread = pair(stride, rank, 1), pair(padding, rank, 0), pair(dilation, rank, 1)
     kernel = (weights.shape[2], weights.shape[3])
     up = (1, 1)
     if transposed:
@@ -214,7 +253,7 @@ def convolution(
         )
     height, width = (1, shape[2]) if rank == 1 else (shape[2], shape[3])
     pixels = height * width
-    window = _window(image, channels, kernel, step, pad, spread, width, up=up)
+    window = window_registers(image, channels, kernel, step, pad, spread, width, up=up)
     anchor: Matrix | Windowed
     if channels == 1 and outs == 1 and groups > 1 and image.strides[3] == 1 and up == (1, 1):
         anchor = _depthwise(island, image, weights, window, kernel, groups, pixels)
@@ -227,6 +266,8 @@ def convolution(
         group.raw.add(0)
     island.builder.depend(group, image.buffer.makers | anchor_weights(anchor))
     out: Value = Reg(group, 0, shape, "full", dtype)
+    if scale != 1.0:
+        out = island.binary("mul", out, Const(scale), shape, "f32")
     if bias is not None:
         out = island.binary("add", out, reshape(island, bias, (shape[1], *(1 for _ in range(rank)))), shape, dtype)
     return out
@@ -268,56 +309,3 @@ def _depthwise(
         found = island.builder.copy(flat).reshape((kernel[0] * kernel[1], groups))
         assert found is not None
     return Windowed(image, window, kernel[0] * kernel[1], groups, pixels, "sum", found)
-
-
-@lowering("aten.max_pool2d_with_indices.default", "aten.max_pool2d.default", "aten.avg_pool2d.default")
-def pool(island: Island, node: Node, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, *rest: Any) -> Any:
-    """Windows gathered per channel and reduced; indices are not made."""
-    name = str(node.target)
-    several = "with_indices" in name
-    shape, dtype = (
-        (island.shape(node, 0), island.dtype(node, 0)) if several else (island.shape(node), island.dtype(node))
-    )
-    squeezed = len(shape) == 3
-    view = island.builder.materialise(x)
-    if squeezed:
-        view = View(view.buffer, (1, *view.shape), (0, *view.strides), view.offset)
-    size = _pair(kernel, 2, 1)
-    step = _pair(stride, 2, 1) if stride else size
-    dilation = _pair(rest[0], 2, 1) if "max" in name and rest else (1, 1)
-    image = _image(island, view, 2)
-    if image.shape[3] > 1 and image.strides[3] != 1:
-        image = island.builder.copy(image)
-    full = shape if not squeezed else (1, *shape)
-    fill = -math.inf if "max" in name else 0.0
-    window = _window(image, full[1], size, step, _pair(padding, 2, 0), dilation, full[3], fill)
-    anchor = Windowed(image, window, size[0] * size[1], full[1], full[2] * full[3], "max" if "max" in name else "mean")
-    group = island.builder.group(full[0] * full[2] * full[3], full[1], full, (0, 2, 3, 1), anchor)
-    island.builder.depend(group, image.buffer.makers)
-    out: Value = Reg(group, 0, full, "full", dtype)
-    if squeezed:
-        out = reshape(island, out, shape)
-    return (out, None) if several else out
-
-
-@lowering("aten._adaptive_avg_pool2d.default")
-def adaptive_pool(island: Island, node: Node, x: Value, size: Sequence[int]) -> Value:
-    """An average pool where the output divides the input (the table's own clause refuses the rest)."""
-    shape = tuple(int(s) for s in node.args[0].meta["val"].shape)
-    out = island.shape(node)
-    kernel = (shape[-2] // out[-2], shape[-1] // out[-1])
-    group_node: Any = pool_average(island, node, x, kernel)
-    return group_node
-
-
-def pool_average(island: Island, node: Node, x: Value, kernel: tuple[int, int]) -> Value:
-    """An average over disjoint windows."""
-    shape = island.shape(node)
-    image = _image(island, x, 2)
-    if image.shape[3] > 1 and image.strides[3] != 1:
-        image = island.builder.copy(image)
-    window = _window(image, shape[1], kernel, kernel, (0, 0), (1, 1), shape[3])
-    anchor = Windowed(image, window, kernel[0] * kernel[1], shape[1], shape[2] * shape[3], "mean")
-    group = island.builder.group(shape[0] * shape[2] * shape[3], shape[1], shape, (0, 2, 3, 1), anchor)
-    island.builder.depend(group, image.buffer.makers)
-    return Reg(group, 0, shape, "full", island.dtype(node))
