@@ -95,7 +95,8 @@ def lines(graph: Graph, lanes: int = 6) -> Iterator[str]:
     target = max(6, *(len(row.target) for row in inner)) if inner else 6
     shape = max(5, *(len(row.shape) for row in inner)) if inner else 5
     yield f"{'':{edge}}  {'name':{name}}  {'target':{target}}  {'shape':{shape}}  users  source"
-    for cell, row in zip(cells, listed, strict=True):
+    for cell, row, node in zip(cells, listed, graph.nodes, strict=True):
+        called = node.original or row.name  # an input by its name in the program, where it is known
         what = (row.role or "input") if row.op == "placeholder" else row.target
-        text = f"{cell:{edge}}  {row.name:{name}}  {what:{target}}  {row.shape:{shape}}  {row.users:5}  {row.source}"
+        text = f"{cell:{edge}}  {called:{name}}  {what:{target}}  {row.shape:{shape}}  {row.users:5}  {row.source}"
         yield text.rstrip()

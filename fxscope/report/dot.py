@@ -193,7 +193,8 @@ class _Picture:
         identifier = f"{self.prefix}{len(self.ids)}"
         calls = [short_target(node.target) for node in members if node.op not in ("placeholder", "get_attr")]
         common = Counter(calls).most_common(3)
-        label = f"{path}\n{len(calls)} nodes\n" + "\n".join(f"{count} × {target}" for target, count in common)
+        number = f"{len(calls)} node{'s' * (len(calls) != 1)}"
+        label = f"{path}\n{number}\n" + "\n".join(f"{count} × {target}" for target, count in common)
         attributes = {"label": quoted(label), "tooltip": quoted(path), "fillcolor": quoted(KINDS["group"][0])}
         for node in members:
             self.ids[node.name] = identifier

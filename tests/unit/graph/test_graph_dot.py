@@ -153,12 +153,12 @@ def test_modules_become_boxes_and_collapse_to_nodes() -> None:
     assert "f32[2, 3]" in dot
     assert "subgraph cluster_n" not in to_dot(graph, clusters=False)
     collapsed = to_dot(graph, collapse=1)
-    assert 'label="a\\n1 nodes' in collapsed
-    assert 'label="b\\n1 nodes' in collapsed
+    assert 'label="a\\n1 node\\n' in collapsed
+    assert 'label="b\\n1 node\\n' in collapsed
     assert "box3d" in collapsed
     assert drawn_nodes(collapsed) == drawn_nodes(dot) - 2  # a and b each stand for a product and its weight
     one = to_dot(graph, collapse={"a.lin"})
-    assert 'label="a.lin\\n1 nodes' in one
+    assert 'label="a.lin\\n1 node\\n' in one
     assert drawn_nodes(one) == drawn_nodes(dot) - 1
     for each in (dot, collapsed, one):
         parsed(each)
