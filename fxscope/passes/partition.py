@@ -85,6 +85,7 @@ def partition(
     edges = order_edges(gm.graph)
     clauses = _verdicts(nodes, supports)
     phases = assign_phases(nodes, clauses, edges)
+    _move_to_users(nodes, clauses, edges, phases)
     groups: dict[int, list[Node]] = {}
     for node in nodes:
         if node not in clauses:
@@ -114,6 +115,30 @@ def assign_phases(
                 phase = max(phase, phases[before] + ((before not in clauses) != supported))
         phases[node] = phase
     return phases
+
+
+def _move_to_users(
+    nodes: list[Node],
+    clauses: dict[Node, tuple[Clause, ...]],
+    edges: dict[Node, tuple[Node, ...]],
+    phases: dict[Node, int],
+) -> None:
+    """Let views of parameters and constants go with the first island that uses them, instead of crossing from the first one.
+
+    A transposed weight depends on nothing that runs, so its phase is 0 wherever it is used. Its users' phases are not below the
+    one it moves to, and its inputs' stay below, so islands stay convex.
+    """
+    ordered = {before for after in edges.values() for before in after} | set(edges)
+    rooted: dict[Node, None] = {}
+    for node in nodes:
+        movable = node not in clauses and node not in ordered and node.target is not operator.getitem
+        free = all(used in rooted or used not in phases for used in node.all_input_nodes)
+        if movable and free and (is_no_op(node) or not node.all_input_nodes):
+            rooted[node] = None
+    for node in reversed(rooted):
+        users = [phases[user] for user in node.users if user in phases]
+        if len(users) == len(node.users) and users and min(users) > phases[node] and min(users) % 2 == 0:
+            phases[node] = min(users)
 
 
 def _verdicts(nodes: list[Node], supports: Supports) -> dict[Node, tuple[Clause, ...]]:

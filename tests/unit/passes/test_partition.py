@@ -258,6 +258,23 @@ def test_parameters_are_lifted_once():
     assert torch.equal(made(x), gm(x))
 
 
+def test_a_transposed_weight_goes_with_the_island_that_uses_it():
+    def forward(x, w, v):
+        return torch.mm(torch.sin(torch.mm(x, w.t())), v.t().clone().t().t())
+
+    aten = torch.ops.aten
+    inputs = [torch.randn(3, 3) for _ in range(3)]
+    gm = make_fx(forward, tracing_mode="fake")(*inputs)
+    result = partition(gm, lambda node: NO if node.target is aten.sin.default else ())
+    assert [[node.name for node in island.nodes] for island in result.islands] == [
+        ["t", "mm"],
+        ["t_1", "clone", "t_2", "t_3", "mm_1"],
+    ]
+    made = split(gm, result)
+    assert len(made.island_0.graph.output_node().args[0]) == 1  # the product, no weight
+    torch.testing.assert_close(made(*inputs), gm(*inputs))
+
+
 def test_inputs_come_in_the_callers_order():
     gm = symbolic_trace(lambda a, b: torch.sub(b, a))
     island = extract(gm, [node for node in gm.graph.nodes if node.target is torch.sub])
