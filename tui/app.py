@@ -448,6 +448,10 @@ class FxscopeApp(App[None]):
         bar = self._filter_bar
         if event.table is bar.pane:
             bar.count()
+        row = self.tree_view.here()
+        if event.table is self.tree_view and row is not None and row.compile_key not in (None, self.compile_key):
+            self.compile_key = row.compile_key  # the filter has put the cursor on another row
+            self.view.choose_compile(row.compile_key)
 
     def action_next_match(self, step: int) -> None:
         """The next match."""

@@ -49,6 +49,7 @@ async def test_filter_narrows_the_tree_with_a_count(gpt2, opened):
         tree = driver.app.tree_view
         assert 0 < tree.count() < before
         assert f"{tree.count()}/{before}" in driver.frame()
+        assert driver.app.compile_key == tree.here().compile_key
         await driver.press("enter")
         assert driver.app.focused is tree
         await driver.press("escape")

@@ -179,10 +179,20 @@ def test_run_shows_graphs_while_the_program_runs_and_ends_with_its_code(tmux, tm
     assert b"step 3 Ada" in (tmp_path / "run.fxscope" / "output.log").read_bytes()
 
 
-def test_the_exit_code_is_the_programs_and_the_app_stays_until_q(tmux, tmp_path):
+def test_the_exit_code_is_the_programs_and_the_app_stays_until_q(tmux, tmp_path, monkeypatch):
+    """And while it stays, `o` hands the terminal to an editor at the breaking line, and takes it back."""
+    editor = tmp_path / "vim"
+    editor.write_text(f"#!/bin/sh\necho EDITING\necho $1 $2 > {tmp_path}/edited\n")
+    editor.chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(editor))
     (tmp_path / "train.py").write_text(SCRIPT.replace('input("name? ")', '"Bob"'))
     tmux.start([*FXSCOPE, "run", "-o", "run.fxscope", "train.py", "0"], size=(80, 24))
     tmux.until(lambda screen: "exit 3" in screen)
+    tmux.keys("4")
+    tmux.until(lambda screen: "if y.sum() > 0:" in screen)
+    tmux.keys("o")
+    tmux.until(lambda screen: (tmp_path / "edited").exists() and "if y.sum() > 0:" in screen)
+    assert (tmp_path / "edited").read_text() == f"+8 {tmp_path}/train.py\n"
     tmux.keys("q")
     tmux.until(lambda screen: "exit=3" in screen)
 
@@ -196,3 +206,36 @@ def test_leaving_early_stops_the_program(tmux, tmp_path):
     tmux.keys("y")
     screen = tmux.until(lambda screen: "exit=" in screen)
     assert "exit=130" in screen or "exit=1" in screen
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+def test_passes_and_kernels_run_in_processes_of_their_own(tmux, shared):
+    """Real jobs on a real graph: step a pipeline, cancel a bench, run one."""
+    tmux.start([*FXSCOPE, "open", str(shared / "traces" / "h200" / "gpt2")], size=(150, 40))
+    tmux.until(lambda screen: "FINDINGS" in screen)
+    tmux.keys("/")
+    tmux.until(lambda screen: "filter /" in screen)
+    tmux.keys("3/0", "Enter")
+    tmux.until(lambda screen: "\u25be wrapper" not in screen and "\u2714 3/0" in screen)
+    tmux.keys("6")
+    tmux.until(lambda screen: "selected: 3/0" in screen)
+    tmux.keys("r")
+    tmux.until(lambda screen: "step 1 of" in screen)
+    tmux.keys("l")
+    tmux.until(lambda screen: "step 2 of" in screen)
+    tmux.keys("h")
+    tmux.until(lambda screen: "step 1 of" in screen)
+    tmux.keys("7")
+    tmux.until(lambda screen: "Nothing has been measured" in screen)
+    tmux.keys("r")
+    tmux.until(lambda screen: "x cancels" in screen)
+    tmux.keys("x")
+    tmux.until(lambda screen: "Nothing has been measured" in screen)
+    tmux.keys("r")
+    screen = tmux.until(lambda screen: "TRAFFIC" in screen)
+    assert "eager" in screen
+    assert "inductor" in screen
+    assert "measured" in screen
+    tmux.keys("q")
+    tmux.until(lambda screen: "exit=0" in screen)
