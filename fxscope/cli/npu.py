@@ -84,7 +84,7 @@ def run(program: str, seed: int, interleave: int, sizes: tuple[str, ...], machin
     from fxscope.targets.npu.check import verify
     from fxscope.targets.npu.program import read
     from fxscope.targets.npu.run import outputs_of
-    from fxscope.targets.npu.simulate import simulate
+    from fxscope.targets.npu.simulate import simulate, stretches
 
     where = _machine(machine)
     found = _from_text(program, where, sizes) if program.endswith((".s", ".asm")) else read(program)
@@ -96,6 +96,7 @@ def run(program: str, seed: int, interleave: int, sizes: tuple[str, ...], machin
         if outputs_of(found, where, seed, interleaving=number) != results:
             raise CheckFailed(f"interleaving {number} gives other results: a token is missing that check did not see")
     timing = simulate(found.instructions, where)
+    marks = stretches(found.instructions, timing)
     document = {
         "schema": SCHEMA,
         "command": "run",
@@ -108,6 +109,7 @@ def run(program: str, seed: int, interleave: int, sizes: tuple[str, ...], machin
         "busy": timing.busy,
         "microseconds": where.seconds(timing.total) * 1e6,
         "outputs": results,
+        "pmu": marks,
         "interleavings": interleave,
     }
     if as_json:
@@ -118,6 +120,8 @@ def run(program: str, seed: int, interleave: int, sizes: tuple[str, ...], machin
     click.echo(
         f"{timing.total:,.0f} cycles = {where.seconds(timing.total) * 1e6:,.2f} us modelled, between {timing.lower:,.0f} and {timing.upper:,.0f}"
     )
+    for name, cycles in marks.items():
+        click.echo(f"pmu {name}: {cycles:,.0f} cycles modelled")
     for name, result in results.items():
         click.echo(f"{name}: {result}")
 

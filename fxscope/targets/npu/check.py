@@ -39,6 +39,8 @@ def verify(program: Program, machine: Machine, *, limit: int = 1) -> None:
     all_steps = list(steps(program.instructions, machine))
     for step in all_steps:
         problems += _static(step, program, machine)
+        if step.instruction.op == "halt" and step.index != len(all_steps) - 1:
+            problems.append(f"unreachable: {program.where(step.index + 1)} comes after halt")
         if len(problems) >= limit:
             break
     if not problems:

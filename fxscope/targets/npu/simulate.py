@@ -253,6 +253,29 @@ def simulate(instructions: Sequence[Instruction], machine: Machine) -> Timing:
     return _timing(heads, model.starts, model.ends, model.done, machine)
 
 
+def stretches(instructions: Sequence[Instruction], timing: Timing) -> dict[str, float]:
+    """Cycles between the ``pmu`` marks of each id (``begin`` to ``end``), and when each ``snapshot`` was taken.
+
+    Raises:
+        CheckFailed: An end without a begin.
+    """
+    begun: dict[int, float] = {}
+    out: dict[str, float] = {}
+    for index, (instruction, start) in enumerate(zip(instructions, timing.starts, strict=True)):
+        if instruction.op != "pmu":
+            continue
+        number, event = int(instruction.args["id"]), str(instruction.args["event"])
+        if event == "begin":
+            begun[number] = start
+        elif event == "snapshot":
+            out[f"snapshot {number} at instruction {index}"] = start
+        elif number in begun:
+            out[f"stretch {number}"] = out.get(f"stretch {number}", 0.0) + start - begun.pop(number)
+        else:
+            raise CheckFailed(f"instruction {index}: pmu ends stretch {number}, which never began")
+    return out
+
+
 def _timing(
     heads: Sequence[_Head], starts: list[float], ends: list[float], done: list[float], machine: Machine
 ) -> Timing:

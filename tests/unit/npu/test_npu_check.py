@@ -108,6 +108,12 @@ def test_wait_orders_like_a_token():
         verify(program(text.replace("outstanding=0", "outstanding=1")), GEMMINI)
 
 
+def test_nothing_comes_after_halt():
+    verify(program(GOOD + "halt status=0\n"), GEMMINI)
+    with pytest.raises(CheckFailed, match="unreachable: instruction 6 `nop` comes after halt"):
+        verify(program(GOOD + "halt status=0\nnop queue=x\n"), GEMMINI)
+
+
 def test_several_problems_are_collected():
     text = GOOD.replace("row=16 rows=8", "row=4090 rows=8").replace(
         "region=o dtype=f32 addr=0", "region=o dtype=f32 addr=0xff0"

@@ -8,7 +8,7 @@ from fxscope.errors import CheckFailed
 from fxscope.targets.npu import machine as machines
 from fxscope.targets.npu.assembly import assemble
 from fxscope.targets.npu.operands import Block
-from fxscope.targets.npu.simulate import simulate
+from fxscope.targets.npu.simulate import simulate, stretches
 from fxscope.targets.npu.timing import effective_bytes, knee, scale_sim_cycles, shadow_cycles, tree
 
 GEMMINI = machines.load("gemmini-16x16")
@@ -100,6 +100,17 @@ def test_full_queue_holds_back_dispatch():
     assert timing.starts[9] >= timing.starts[0] + 1  # the ninth load waits for a place, the nop behind it
     deep = machines.with_values(GEMMINI, {"queues.load": 1})
     assert simulate(program, deep).starts[9] > timing.starts[9]
+
+
+def test_pmu_measures_stretches():
+    text = "pmu event=begin id=3\newu fn=relu dst=0 rows=64 src=0 cols=16\npmu event=end id=3\npmu event=snapshot id=1"
+    program = assemble(text)
+    timing = simulate(program, GEMMINI)
+    found = stretches(program, timing)
+    assert found["stretch 3"] == timing.starts[2] - timing.starts[0] == pytest.approx(64 * 2 + 4 + 1, abs=1)
+    assert found["snapshot 1 at instruction 3"] == timing.starts[3]
+    with pytest.raises(CheckFailed, match="ends stretch 2, which never began"):
+        stretches(assemble("pmu event=end id=2"), simulate(assemble("pmu event=end id=2"), GEMMINI))
 
 
 def test_deadlock_is_an_error_of_the_model_too():
