@@ -119,3 +119,22 @@ device = SimpleNamespace(
     unpack_fp16=_unpack,
     wrap=lambda i, n: i % n,
 )
+
+
+def round_to_bfloat16() -> None:
+    """Let the interpreter round float32 to bfloat16 to nearest even, as every GPU does; it truncates by itself."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    cast = InterpreterBuilder.cast_impl
+    if getattr(cast, "rounds", False):
+        return
+
+    def cast_impl(self: Any, source: Any, target: Any) -> Any:
+        if source.dtype.scalar != tl.float32 or target.scalar != tl.bfloat16:
+            return cast(self, source, target)
+        bits = np.ascontiguousarray(source.data, dtype=np.float32).view(np.uint32)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        return TensorHandle(np.where(np.isnan(source.data), 0x7FC0, rounded).astype(np.uint16), target.scalar)
+
+    cast_impl.rounds = True  # type: ignore[attr-defined]
+    InterpreterBuilder.cast_impl = cast_impl

@@ -209,6 +209,12 @@ def test_one_kernel_for_a_chain_around_a_reduction_and_two_for_a_weight_gradient
     assert run(layernorm_backward, x, w, torch.randn(6, 100))[0].launches == 2
 
 
+def test_the_interpreter_rounds_to_bfloat16_like_a_gpu() -> None:
+    x = torch.cat([torch.randn(1000), torch.tensor([float("nan"), float("inf"), -0.0, 3.4e38])])
+    _, (got,) = run(lambda x: (x * 1).to(torch.bfloat16), x)
+    assert torch.equal(got.nan_to_num(7), x.to(torch.bfloat16).nan_to_num(7))
+
+
 def test_views_between_ops_cost_no_kernel() -> None:
     x, b = torch.randn(4, 6, 10), torch.randn(10)
 
