@@ -236,10 +236,11 @@ def test_an_exported_program_equals_the_live_one() -> None:
 
 
 def test_a_boxed_graph_equals_the_live_one() -> None:
-    from torch.fx.graph import _BoxedCodeGen  # type: ignore[attr-defined]
-
+    boxed = getattr(torch.fx.graph, "_BoxedCodeGen", None)
+    if boxed is None:
+        pytest.skip("this torch prints no boxed graphs")
     gm = torch.fx.symbolic_trace(lambda x, y: torch.relu(x) + y)
-    gm.graph.set_codegen(_BoxedCodeGen())
+    gm.graph.set_codegen(boxed())
     gm.recompile()
     assert_same(parse_graph(printed(gm)), gm)
 

@@ -252,3 +252,32 @@ def test_a_graph_with_problems_is_not_rebuilt() -> None:
 def test_a_module_that_the_log_lacks_is_named() -> None:
     with pytest.raises(UsageError, match="calls the module submod_0, which is not in the log"):
         rebuild(graph_of("x", "y = self.submod_0(x)", "return (y,)"))
+
+
+def recurrent(x: torch.Tensor) -> torch.Tensor:
+    weights = [torch.ones(8, 3), torch.ones(8, 2), torch.ones(8), torch.ones(8)]
+    state = (torch.zeros(1, 4, 2), torch.zeros(1, 4, 2))
+    return torch.lstm(x, state, weights, True, 1, 0.0, False, False, False)[0]
+
+
+def several(x: torch.Tensor) -> torch.Tensor:
+    parts = torch.split(x, [1, 3], dim=0)
+    grid = torch.meshgrid(x[0, 0], x[0, 1], indexing="ij")[0]
+    pooled = torch.nn.functional.max_pool2d(x, 2, return_indices=True)
+    norm = torch.linalg.vector_norm(x) + torch.norm(x) + torch.special.expit(x).sum() + torch.fft.rfft(x).abs().sum()
+    return (
+        parts[1].sum()
+        + torch.einsum("abc->ac", x).sum()
+        + grid.sum()
+        + pooled[0].sum()
+        + norm
+        + torch.cdist(x, x).sum()
+    )
+
+
+@pytest.mark.parametrize("function", [recurrent, several])
+def test_functions_that_torch_prints_by_their_python_module(function: Callable[..., Any]) -> None:
+    live, inputs = capture(function, torch.rand(4, 4, 3))
+    text = live.print_readable(print_output=False, include_stride=True, include_device=True)
+    outputs = run(rebuild(parse_graph(text)), inputs)
+    torch.testing.assert_close(outputs[0], live(*inputs)[0])
