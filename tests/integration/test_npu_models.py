@@ -202,6 +202,23 @@ def test_weights_that_change_in_any_way_are_seen():
             torch.testing.assert_close(run(x), layer(x))
 
 
+def test_threads_share_one_compiled_model():
+    from concurrent.futures import ThreadPoolExecutor
+
+    layer = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).eval()
+    run, _ = compiled(layer)
+    inputs = [torch.randn(5, 32) for _ in range(40)]
+
+    def call(x):
+        with torch.no_grad():
+            return run(x)
+
+    call(inputs[0])
+    with ThreadPoolExecutor(4) as pool, torch.no_grad():
+        for x, out in zip(inputs, pool.map(call, inputs), strict=True):
+            torch.testing.assert_close(out, layer(x))
+
+
 def test_bfloat16_model():
     model = Block(32, 2, 16, causal=False).eval().to(torch.bfloat16)
     x = torch.randn(2, 16, 32, dtype=torch.bfloat16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -51,7 +52,7 @@ def _checksum(tensor: torch.Tensor) -> int:
 
 
 class NpuExecutable:
-    """Runs one program. Memories are its own, so calls must not overlap.
+    """Runs one program. Memories are its own; calls from several threads run one after the other.
 
     Attributes:
         compiled: Program, tile factors and memory plan.
@@ -65,6 +66,7 @@ class NpuExecutable:
     def __init__(self, compiled: Compiled, island: GraphModule, *, mode: Mode = "plan") -> None:
         self.compiled = compiled
         self.mode = mode
+        self._lock = threading.Lock()
         self._timing: Timing | None = None
         self._executor: Executor | None = None
         with real_tensors():
@@ -101,7 +103,7 @@ class NpuExecutable:
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """Run once: inputs into memory, the program, outputs out of memory."""
-        with torch.no_grad():
+        with self._lock, torch.no_grad():
             for held, value in zip(self._held, inputs, strict=True):
                 if held is not None:
                     held.put(value)
