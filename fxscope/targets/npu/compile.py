@@ -10,6 +10,7 @@ from fxscope.targets.npu.access import View
 from fxscope.targets.npu.emit import Emitter
 from fxscope.targets.npu.gemm import Plan, choose, emit_product
 from fxscope.targets.npu.groups import Copy, Group, Matrix, Reduce, Windowed
+from fxscope.targets.npu.isa import DTYPE_BYTES
 from fxscope.targets.npu.lowering import Island
 from fxscope.targets.npu.machine import Machine
 from fxscope.targets.npu.placement import MemoryReport, drop_dead, live_ranges, place, schedule
@@ -74,9 +75,16 @@ def compile_island(gm: GraphModule, machine: Machine, *, fuse: bool = True, trie
                 chosen[key] = _best(group, machine, island.sources, plan, candidates)
             tile = chosen[key]
             product = group.anchor
+            # The bound counts an image and the weights once, however many windows hold a pixel and images share weights.
+            gathers = product.window is not None and not plan.plain
+            taken = product.m * product.k * product.images * product.parts
+            once = product.left.numel if gathers else taken
+            shared = (product.images - 1) * product.parts * product.k * product.n if product.window else 0
+            saved = (taken - once + shared) * DTYPE_BYTES[product.dtype]
             group.note.update(
                 tile=f"{tile.m}x{tile.n}x{tile.k}", sets=tile.sets, loop="m n k" if tile.m_outer else "n m k",
-                slots=f"{tile.a_slots}+{tile.b_slots}", traffic=tile.traffic, bound=tile.bound, macs=product.macs,
+                slots=f"{tile.a_slots}+{tile.b_slots}", traffic=tile.traffic, bound=tile.bound - saved, macs=product.macs,
+                refetch=taken / once,
             )  # fmt: skip
             emit_product(emitter, group, island.sources, order, plan, tile)
         elif isinstance(group.anchor, Windowed):

@@ -32,6 +32,7 @@ class OpRow(msgspec.Struct, kw_only=True):
         pole: The engine that takes longest, and ``next``: how far the next one is, as a share of it.
         utilisation: MACs over cycles x array; ``mapping``: cells that hold work while the array runs.
         spad, acc: Bytes of local memory it touches.
+        refetch: How often a convolution's gather reads each pixel; 1 for matrices.
         bytes: Moved to and from main memory and on-chip memory; ``bound``: each operand once, 0 where unknown.
         intensity: Operations per byte of main memory; ``roofline``: ``memory`` or ``compute``.
     """
@@ -53,6 +54,7 @@ class OpRow(msgspec.Struct, kw_only=True):
     bytes: int = 0
     chip_bytes: int = 0
     bound: int = 0
+    refetch: float = 1.0
     intensity: float = 0.0
     roofline: str = ""
     instructions: int = 0
@@ -163,6 +165,7 @@ def _rows(compiled: Compiled, timing: Timing) -> list[OpRow]:
             busy=dict.fromkeys("lxs", 0.0),
             macs=int(note.get("macs", 0)),
             bound=int(note.get("bound", 0)),
+            refetch=float(note.get("refetch", 1.0)),
         )
         if isinstance(group.anchor, Matrix):
             row.mapping = mapping_efficiency(machine, group.anchor.m, group.anchor.n, group.anchor.k)
@@ -246,7 +249,8 @@ def text(found: NpuReport) -> str:
     for row in found.ops:
         names = ", ".join(row.nodes)
         source = f"  {row.source.rsplit('/', 1)[-1]}" if row.source else ""
-        lines.append(f"{row.index:>3} {row.kind}: {names}{source}")
+        gather = f"  (each pixel gathered {row.refetch:.1f} times)" if row.refetch != 1 else ""
+        lines.append(f"{row.index:>3} {row.kind}: {names}{source}{gather}")
         lines.append(
             f"    {row.cycles:>11,.0f} {row.pole:<8}{row.next:>5.0%} "
             f"{f'{row.utilisation:.1%}' if row.macs else '':>6} {f'{row.mapping:.0%}' if row.macs else '':>5} "

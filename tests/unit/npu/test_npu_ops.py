@@ -372,6 +372,15 @@ def test_fusion_keeps_a_chain_on_chip():
     assert [group.kind for group in compiled.groups] == ["matrix"]
 
 
+def test_bound_of_a_convolution_counts_image_and_weights_once():
+    compiled = check(*ALL["conv2d"])
+    note = compiled.groups[-1].note
+    pixels, weights, results = 2 * 5 * 9 * 11, 7 * 5 * 9, 2 * 7 * 9 * 11
+    assert note["refetch"] == 9
+    assert note["bound"] == 4 * (pixels + weights + results)
+    assert check(*ALL["conv2d-1x1"]).groups[-1].note["refetch"] == 1
+
+
 def test_table_and_lowerings_name_the_same_ops():
     Island(island(lambda x: x + 1, t(3)), GEMMINI)  # registers them
     table = {op for row in OpTable.load(TABLE).rows for op in row.ops}
