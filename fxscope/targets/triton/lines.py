@@ -1,0 +1,117 @@
+"""The lines of a kernel as they are written: names, arguments, comments, indentation."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from fxscope.targets.triton.fills import Fills
+from fxscope.targets.triton.ir import Memory, Value
+from fxscope.targets.triton.nest import Nest
+from fxscope.targets.triton.schedule import Schedule, vector
+
+RESERVED = {
+    "row", "cols", "mask", "tl", "device", "libdevice", "triton", "torch", "start", "head", "inner", "base", "lane", "first", "pid", "top",
+    "N", "ROWS", "TOTAL", "BLOCK", "TILE", "VEC", "PITCH", "PROGRAMS", "max", "min", "sum", "abs", "range", "float",
+    *keyword.kwlist,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """One tensor's worth of columns: its names, masks, and whether it is the ragged ends of a row."""
+
+    suffix: str = ""
+    cols: str = "cols"
+    mask: str | None = None
+    col_mask: str | None = None
+    edge: bool = False
+
+
+class Lines:
+    """The text so far, and what it has named. ``comments``: per FX node the line of the program it came from."""
+
+    def __init__(self, nest: Nest, schedule: Schedule, name: str, comments: Mapping[str, str]) -> None:
+        self.nest, self.schedule, self.name, self.comments = nest, schedule, name, comments
+        self.lines: list[str] = []
+        self.nodes: dict[int, tuple[str, ...]] = {}
+        self.indent = 1
+        self.env: dict[tuple[Value, str], str] = {}
+        self.raw: dict[tuple[Value, str], str] = {}
+        self.args: list[Memory] = []
+        self.shifted: list[Memory] = []
+        self.said = ""
+        self.phase = 0
+        self.row_mask: str | None = None
+        self.names = self._names()
+        self.absorbed: dict[Value, bool] = {}
+        self.last = max((nest.level[v] for v in nest.kernel.values), default=0)
+        self.flat = schedule.form == "flat"
+        self.two_d = schedule.tile > 1
+        self.vec = vector(nest)
+        self.fills = Fills(nest)
+
+    def _last_size(self) -> int:
+        return self.nest.cols[-1] if self.nest.cols else 1
+
+    def pitch(self) -> int:
+        """Elements from one shifted copy to the next."""
+        return -(-self.nest.col_count // 64) * 64
+
+    def _names(self) -> dict[Value, str]:
+        taken = set(RESERVED)
+        names: dict[Value, str] = {}
+        by_load: dict[tuple[str, int, tuple[tuple[int, int], ...]], str] = {}
+        for value in self.nest.kernel.values:
+            name = value.memory.name if value.op == "load" and value.memory and value.memory.source else value.name
+            if value.op == "load":
+                key = (
+                    value.memory.name if value.memory else "",
+                    value.offset,
+                    tuple(sorted(self.nest.axes.strides(value.strides).items())),
+                )
+                if key in by_load:
+                    names[value] = by_load[key]
+                    continue
+            base = name = "".join(c if c.isalnum() else "_" for c in name)
+            count = 1
+            while name in taken:
+                name = f"{base}_{count}"
+                count += 1
+            taken.add(name)
+            names[value] = name
+            if value.op == "load":
+                by_load[key] = name
+        return names
+
+    def put(self, text: str, *nodes: str) -> None:
+        """One line."""
+        self.lines.append("    " * self.indent + text)
+        if nodes:
+            self.nodes[len(self.lines)] = nodes
+
+    def comment(self, text: str) -> None:
+        """A comment line."""
+        self.put(f"# {text}")
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """A statement with an indented body."""
+        self.put(head)
+        self.indent += 1
+        yield
+        self.indent -= 1
+
+    def argument(self, memory: Memory) -> str:
+        """The kernel argument that points to a memory."""
+        if memory not in self.args:
+            self.args.append(memory)
+        return f"{memory.name}_ptr"
+
+    def _say(self, node: str) -> None:
+        text = self.comments.get(node, "")
+        if text and text != self.said:
+            self.comment(text)
+            self.said = text

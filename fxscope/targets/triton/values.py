@@ -1,0 +1,209 @@
+"""Loads, expressions and stores in a kernel's source."""
+
+from __future__ import annotations
+
+import torch
+
+from fxscope.targets.triton.builder import HALF, compute_dtype, triton_dtype
+from fxscope.targets.triton.ir import Value
+from fxscope.targets.triton.lines import Part
+from fxscope.targets.triton.places import Places
+from fxscope.targets.triton.schedule import BIG
+
+
+class Values(Places):
+    """Writes values when they are needed, each once."""
+
+    def _is_hoisted(self, value: Value) -> bool:
+        return self.schedule.weights == "hoist" and value.op == "load" and self.nest.kinds[value] == "col"
+
+    def _key(self, value: Value, part: Part) -> tuple[Value, str]:
+        return value, part.suffix if self.nest.kinds[value] in ("full", "col") and not self.flat else ""
+
+    def _var(self, value: Value, part: Part) -> str:
+        return self.names[value] + self._key(value, part)[1]
+
+    def need(self, value: Value, part: Part) -> str:
+        """The name of a value (or its literal), computing it first where that has not happened."""
+        if value.op == "const":
+            return value.expr
+        key = self._key(value, part)
+        if key in self.env:
+            return self.env[key]
+        if value.op == "load":
+            text = self._load(value, part)
+        elif value.op == "index":
+            text = self._index(value, part)
+        else:
+            args = [self.need(arg, part) for arg in value.args]
+            expr = self._expression(value)
+            if expr == "{0}":
+                text = args[0]
+            else:
+                if all(_is_literal(arg) for arg in value.args):
+                    dtype = triton_dtype(compute_dtype(value.args[0].dtype))
+                    args = [f"tl.full([1], {arg}, {dtype})" for arg in args]
+                self._say(value.node)
+                text = self._var(value, part)
+                self.put(f"{text} = {expr.format(*args)}", value.node)
+        self.env[key] = text
+        return text
+
+    def _expression(self, value: Value) -> str:
+        if not self.schedule.fast or compute_dtype(value.dtype) != torch.float32:
+            return value.expr
+        if value.approx and self._is_absorbed(value):
+            return value.approx
+        return value.fast or value.expr
+
+    def _is_absorbed(self, value: Value) -> bool:
+        """Whether only the value's absolute error counts: on every way to a store something is added to it."""
+        if value in self.absorbed:
+            return self.absorbed[value]
+        self.absorbed[value] = False
+        users = [v for v in self.nest.kernel.values if value in v.args]
+        stored = any(v is value for v, _, _ in self.nest.kernel.stores)
+        self.absorbed[value] = bool(users) and not stored and all(self._absorbs(user, value) for user in users)
+        return self.absorbed[value]
+
+    def _absorbs(self, user: Value, value: Value) -> bool:
+        if user.op != "map":
+            return False
+        if user.expr in ("{0} + {1}", "{0} - {1}", "{1} - {0}") and len(user.args) == 2:
+            other = user.args[1 - user.args.index(value)]
+            if self.nest.kinds[other] == "full" and other.op == "load":
+                return True
+        passes = user.expr in ("{0}", "{0} * {1}", "libdevice.tanh({0})", "-{0}") or user.expr.startswith(
+            "tl.maximum({0}, 0"
+        )
+        return passes and self._is_absorbed(user)
+
+    def _index(self, value: Value, part: Part) -> str:
+        access = self.nest.access(value)
+        terms = [t for t in (self._row_offset(access, "row"), self._col_offset(access, part)) if t]
+        if value.offset:
+            terms.append(str(value.offset))
+        name = self._var(value, part)
+        self._say(value.node)
+        self.put(f"{name} = {' + '.join(terms) or '0'}", value.node)
+        return name
+
+    def _load(self, value: Value, part: Part) -> str:
+        name = self._var(value, part)
+        key = self._key(value, part)
+        twin = next(
+            (
+                k
+                for k in (*self.raw, *self.env)
+                if k[0].op == "load" and k[1] == key[1] and self.names[k[0]] == self.names[value]
+            ),
+            None,
+        )
+        if twin is not None and twin in self.env:
+            return self.env[twin]
+        if (twin or key) in self.raw:
+            self.raw[key] = self.raw[twin or key]
+        else:
+            self.put(f"{name} = {self._load_text(value, part, 'row', '')}", value.node)
+            return self._loaded(value, part, name)
+        return self._unpack(value, part, self.raw[key])
+
+    def _loaded(self, value: Value, part: Part, name: str) -> str:
+        """After a load: note where the row lives, packed or not."""
+        key = self._key(value, part)
+        if self._packed(value):
+            self.raw[key] = name
+            return self._unpack(value, part, name)
+        if value.dtype in HALF and self.schedule.prefetch and self.nest.kinds[value] == "full":
+            self.put(f"{name}_wide = {name}.to(tl.float32)")
+            name = f"{name}_wide"
+        self.env[key] = name
+        return name
+
+    def _packed(self, value: Value) -> bool:
+        return (
+            self.schedule.live == "repack"
+            and value.dtype in HALF
+            and (self.nest.kinds[value] == "full" or self._is_hoisted(value))
+        )
+
+    def _unpack(self, value: Value, part: Part, name: str) -> str:
+        wide = f"{name}_wide"
+        half = "bf16" if value.dtype == torch.bfloat16 else "fp16"
+        convert = f"{name}.to(tl.float32)" if part.edge else f"device.unpack_{half}({name})"
+        self.put(f"{wide} = {convert}", value.node)
+        self.env[self._key(value, part)] = wide
+        return wide
+
+    def _load_text(self, value: Value, part: Part, row: str, suffix: str) -> str:
+        access = self.nest.access(value)
+        kind = self.nest.kinds[value]
+        assert access.memory is not None
+        mask = {
+            "full": part.mask,
+            "col": part.mask if self.flat else part.col_mask,
+            "row": part.mask if self.flat else self.row_mask,
+        }.get(kind)
+        if suffix and kind == "full":
+            mask = f"{mask} & (next_row < ROWS)" if mask else "next_row < ROWS"
+        pointer = self._pointer(access, part, row, suffix)
+        if (
+            kind == "col"
+            and self.schedule.weights == "shifted"
+            and not part.edge
+            and access.cols == (1,)
+            and not access.offset
+        ):
+            if access.memory not in self.shifted:
+                self.shifted.append(access.memory)
+            pointer = f"{access.memory.name}_shifted_ptr + head * PITCH + {part.cols}"
+        options = f", mask={mask}, other={self.fills.text(value)}" if mask else ""
+        policy = self._policy(value)
+        if policy:
+            options += f', eviction_policy="{policy}"'
+        wide = value.dtype in HALF and not self._packed(value) and not (self.schedule.prefetch and kind == "full")
+        return f"tl.load({pointer}{options})" + (".to(tl.float32)" if wide else "")
+
+    def _policy(self, value: Value) -> str:
+        s = self.schedule
+        if self.nest.kinds[value] != "full" or value.memory is None:
+            return ""
+        last = "evict_last" if s.hints and self.nest.big(value.memory) >= BIG else ""
+        if s.live == "reread" and self.last and s.form == "row":
+            if self.phase < self.last:
+                return last if not s.window else "evict_last"
+            return "" if s.window else "evict_first"
+        return last
+
+    def store(self, position: int, part: Part) -> None:
+        """Write one result."""
+        value, access, kind = self.nest.target(position)
+        assert access.memory is not None
+        text = self.need(value, part)
+        if access.memory.dtype != compute_dtype(value.dtype) and not _is_literal(value):
+            text = f"{text}.to({triton_dtype(access.memory.dtype)})"
+        mask = part.mask if kind != "row" or self.flat else self.row_mask
+        if kind == "lesser":
+            mask = " & ".join([*([f"({mask})"] if mask else []), *self._once(access, part)]) or None
+        pointer = self._pointer(access, part)
+        if kind == "lesser":  # a store takes the shape of its pointers
+            pointer += (
+                " + 0 * lane" if self.flat else f" + 0 * (row + {part.cols})" if self.two_d else f" + 0 * {part.cols}"
+            )
+        self._say(value.node)
+        if kind == "full" and self.nest.kinds[value] == "scalar":
+            shape = f"[{'TILE, ' if self.two_d else ''}{'2 * VEC' if part.edge else 'BLOCK'}]"
+            literal = _is_literal(value)
+            text = (
+                f"tl.full({shape}, {text}, {triton_dtype(access.memory.dtype)})"
+                if literal
+                else f"tl.broadcast_to({text}, {shape})"
+            )
+        self.put(f"tl.store({pointer}, {text}{f', mask={mask}' if mask else ''})", value.node)
+
+
+def _is_literal(value: Value) -> bool:
+    """Whether ``need`` gives a number's text."""
+    while value.op == "map" and value.expr == "{0}":
+        value = value.args[0]
+    return value.op == "const"
