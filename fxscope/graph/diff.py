@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from fxscope.graph.arguments import call_text, map_arg, refs, rename, to_json
+from fxscope.graph.heap import no_collections
 from fxscope.graph.match import match, skeleton
 from fxscope.graph.parse import link
 from fxscope.graph.records import Arg, Graph, Node, Ref, Symbolic, TensorMeta
@@ -162,6 +163,11 @@ def _change_json(change: Change) -> dict[str, Any]:
 
 def diff_graphs(a: Graph, b: Graph) -> GraphDiff:
     """What must be done to ``a`` to get ``b``."""
+    with no_collections():
+        return _diff(a, b)
+
+
+def _diff(a: Graph, b: Graph) -> GraphDiff:
     pairs = match(a, b)
     nodes_a, nodes_b = a.by_name(), b.by_name()
     found = set(pairs.values())
@@ -190,7 +196,7 @@ def diff_graphs(a: Graph, b: Graph) -> GraphDiff:
         if name not in a.subgraphs:
             result.added_subgraphs[name] = nested
         else:
-            inner = diff_graphs(a.subgraphs[name], nested)
+            inner = _diff(a.subgraphs[name], nested)
             if not inner.empty or inner.renamed or inner.provenance or inner.head != _head(a.subgraphs[name]):
                 result.subgraphs[name] = inner
     result.removed_subgraphs = [name for name in a.subgraphs if name not in b.subgraphs]

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from fxscope.graph.annotation import module_of, original_of, parse_meta, parse_source, parse_symbol, role_of
 from fxscope.graph.arguments import node_refs
 from fxscope.graph.expression import BINARY, Call, UnknownExpression, convert, dotted, node_of
+from fxscope.graph.heap import no_collections
 from fxscope.graph.records import Arg, Graph, Node, Role
 from fxscope.source import SourceLine
 
@@ -39,6 +40,11 @@ def parse_graph(text: str, stage: str = "", name: str = "") -> Graph:
         stage: One of ``recording.records.STAGES``; tells saved inputs of a backward graph from ordinary ones.
         name: What to call the graph; by default the printed class name.
     """
+    with no_collections():
+        return _parse(text, stage, name)
+
+
+def _parse(text: str, stage: str, name: str) -> Graph:
     # Python ends a line at a carriage return too, and refuses other controls: in a comment they would let code out of it.
     source, classes = _isolate(_CONTROLS.sub(" ", text.replace("\r\n", "\n")))
     if not source:

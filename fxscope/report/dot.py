@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from fxscope.errors import UsageError
 from fxscope.graph.arguments import call_text, node_refs
+from fxscope.graph.heap import no_collections
 from fxscope.graph.histogram import short_target
 from fxscope.graph.modules import places
 from fxscope.graph.navigate import Navigator
@@ -64,23 +63,11 @@ def to_dot(
     drawing.set_edge_defaults(fontname="Helvetica", fontsize="9", color=quoted("#555555"))
     picture = _Picture(graph, highlight or {}, sources)
     shown = _neighbourhood(graph, around, hops) if around else None
-    with _no_collections():
+    with no_collections():
         picture.draw(drawing, shown, collapse, clusters)
         if legend:
             picture.legend(drawing)
         return str(drawing.to_string())
-
-
-@contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
-    """Put off Python's garbage collector: it would search the growing heap again and again, and nothing here is garbage yet."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _neighbourhood(graph: Graph, around: Sequence[str], hops: int) -> set[str]:
