@@ -1,56 +1,33 @@
-"""Graph: the nodes as a table with a gutter of edges, the source in step, stages, modules, comparison."""
+"""Graph: the nodes as a table with a gutter of edges, the source in step, modules, subgraphs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from fxscope.graph.modules import Place, adopt_originals, places
+from fxscope.graph.modules import Place
 from fxscope.graph.records import Graph, Node
 from fxscope.graph.table import shape_text
-from fxscope.recording.records import STAGES, Compile
 
-from ..frames import size_text
-from ..graph_rows import GraphRows, ModuleRows, deepest, diff_rows, inputs_of, title, what
-from ..spans import Span
-from ..store import Snapshot, SourceFile
+from ..graph_rows import GraphRows, ModuleRows, deepest, inputs_of, title, what
+from ..store import SourceFile
 from ..widgets.code_view import Mark
-from ..widgets.diff_view import DiffView, fold
+from ..widgets.diff_view import DiffView
 from ..widgets.line_view import LineView
 from ..widgets.virtual_table import Column, Rows, VirtualTable
+from .graph_comparison import ComparisonView
+from .graph_stages import LANES, Prepared
 from .pick import PickScreen
 from .source_pane import SourcePane
-from .view import View, fact
 
-if TYPE_CHECKING:
-    from fxscope.graph.diff import GraphDiff
-
-LANES = 5  # values that the gutter draws at once; more are counted
 WIDE = 96  # cells of the view from which the source pane stands beside the table
 
 
-def graph_stages(compile_: Compile) -> list[tuple[str, int]]:
-    """Stages of a compile that are graphs, in the order of the stack."""
-    found = {(graph.stage, graph.index) for graph in compile_.graphs if not graph.stage.endswith(".code")}
-    order = {stage: number for number, stage in enumerate(STAGES)}
-    return sorted(found, key=lambda item: (order.get(item[0], 99), item))
-
-
-class Prepared(NamedTuple):
-    """A graph with what is worked out about it once."""
-
-    graph: Graph
-    gutter: list[str]
-    numbers: dict[str, Any]
-    known: dict[str, dict[int, str]]  # source lines that the log carries, by file
-    places: dict[str, Place]
-
-
-class GraphView(View):
+class GraphView(ComparisonView):
     """One graph of the selected compile."""
 
     NAME = "graph"
@@ -69,21 +46,12 @@ class GraphView(View):
 
     def __init__(self) -> None:
         super().__init__()
-        self.graph: Graph | None = None
-        self.stage: tuple[str, int] | None = None
-        self._wanted: str = "dynamo"
-        self._inside: list[str] = []  # subgraphs entered, outermost first
         self._whole: Graph | None = None
-        self._depth = 0  # 0: no collapsing
         self._unfolded: set[int] = set()
         self._gutters: dict[int, list[str]] = {}
         self._places: dict[str, Place] = {}
         self._show_source: bool | None = None
         self._known: dict[str, dict[int, str]] = {}
-        self._shown_key: tuple[object, ...] = ()
-        self._diff_text: list[str] = []
-        self._numbers: dict[str, Any] = {}
-        self._pending_node: str | None = None
 
     def body(self) -> ComposeResult:
         """Table and source; the comparison in their place."""
@@ -102,68 +70,7 @@ class GraphView(View):
         """The source."""
         return self.query_one(SourcePane)
 
-    @property
-    def diff(self) -> DiffView:
-        """The comparison."""
-        return self.query_one(DiffView)
-
-    @property
-    def compile(self) -> Compile | None:
-        """The selected compile."""
-        return self.snapshot.compile(self.compile_key) if self.snapshot else None
-
     # what is shown
-
-    def take(self, snapshot: Snapshot) -> None:
-        """A live compile may have more stages now."""
-        self.snapshot = snapshot
-        compile_ = self.compile
-        if compile_ is not None and compile_.key == self.compile_key:
-            self._show_stage()
-
-    def compile_changed(self) -> None:
-        """Show the same stage of another compile, where it has it."""
-        self._inside = []
-        self.remove_class("-diff")
-        self._show_stage()
-
-    def choose_stage(self, stage: str, index: int) -> None:
-        """Show one stage."""
-        self._wanted = stage
-        self.stage = (stage, index)
-        self._inside = []
-        self._show_stage()
-
-    def _show_stage(self) -> None:
-        compile_ = self.compile
-        stages = graph_stages(compile_) if compile_ else []
-        if compile_ is None or not stages:
-            why = f"\n\nIt ended as {compile_.status}: {compile_.failure or 'no reason was logged'}" if compile_ else ""
-            self.graph = None
-            self._shown_key = ()
-            self.empty(self.EMPTY + why)
-            return
-        if self.stage not in stages:
-            self.stage = next((item for item in stages if item[0] == self._wanted), stages[0])
-        key = (compile_.key, *self.stage)
-        if key == self._shown_key and self.graph is not None:
-            self._tell(compile_)
-            return
-        self._shown_key = key
-        stage, index = self.stage
-        store = self.scope.store
-        size = next((g.size for g in compile_.graphs if (g.stage, g.index) == self.stage), 0)
-        if size > 1_000_000:
-            self.tell([(f"reading {size_text(size)} \u2026", "dim")])
-        dynamo = stage not in ("dynamo", "pre_grad") and ("dynamo", 0) in stages
-
-        def job() -> Prepared:
-            graph = store.graph(compile_, stage, index)
-            if dynamo:  # AOT numbers its inputs: give them the names that the user knows
-                adopt_originals(graph, store.graph(compile_, "dynamo"))
-            return prepare(graph)
-
-        self.load(job, self._show_graph)
 
     def _show_graph(self, prepared: Prepared) -> None:
         graph = prepared.graph
@@ -196,36 +103,6 @@ class GraphView(View):
         self.table.show(rows)
         self._moved()
 
-    def _tell(self, compile_: Compile) -> None:
-        graph, stage = self.graph, self.stage
-        if graph is None or stage is None:
-            return
-        counts: dict[str, int] = {}
-        for node in graph.nodes:
-            if node.op == "placeholder":
-                counts[node.role or "input"] = counts.get(node.role or "input", 0) + 1
-        inputs = ", ".join(f"{number} {role}{'s' if number > 1 else ''}" for role, number in counts.items())
-        stages = graph_stages(compile_)
-        number = f" #{stage[1]}" if stage[1] else ""
-        place = f"({stages.index(stage) + 1}/{len(stages)})" if stage in stages else ""
-        where = "".join(f" \u203a {name}" for name in self._inside)
-        cells: list[list[Span]] = [
-            [("stage ", "dim"), (f"\u2039{stage[0]}{number}\u203a", "accent"), (f" {place}", "dim"), (where, "strong")],
-            fact("compile", f"{compile_.key} {compile_.function}"),
-            fact("nodes", f"{len(graph.nodes):,}"),
-        ]
-        if inputs:
-            cells.append(fact("in", inputs))
-        if self._depth:
-            cells.append([("by module, depth ", "dim"), (str(self._depth), "accent")])
-        if self._numbers.get("flops"):
-            cells.append(fact("FLOPs", _amount(self._numbers["flops"])))
-        if self._numbers.get("bytes"):
-            cells.append(fact("moves", size_text(self._numbers["bytes"])))
-        if graph.problems:
-            cells.insert(1, [(f"\u25b2 {len(graph.problems)} lines not understood", "warn")])
-        self.tell(*cells)
-
     # cursor
 
     def node(self) -> Node | None:
@@ -242,18 +119,6 @@ class GraphView(View):
             if at is not None and not self.table.select(at):
                 self.table.filter("")
                 self.table.select(at)
-
-    def show_node(self, stage: str, node: str) -> None:
-        """Show a node of a stage, as soon as that is read."""
-        self._pending_node = node
-        self._wanted = stage
-        self.stage = (stage, 0)
-        self._inside = []
-        if self._shown_key == (self.compile_key, stage, 0) and self.graph is not None:
-            self._pending_node = None
-            self.to_node(node)
-        else:
-            self._show_stage()
 
     def follow(self, view: LineView) -> None:
         """Source and marks follow the cursor."""
@@ -380,16 +245,6 @@ class GraphView(View):
 
     # keys
 
-    def do_stage(self, step: int) -> None:
-        """The next stage."""
-        compile_ = self.compile
-        stages = graph_stages(compile_) if compile_ else []
-        if len(stages) < 2 or self.stage not in stages:
-            self.notify("this compile has only one graph")
-            return
-        stage, index = stages[(stages.index(self.stage) + step) % len(stages)]
-        self.choose_stage(stage, index)
-
     def do_collapse(self) -> None:
         """Deeper module paths, then single nodes again."""
         if self.graph is None:
@@ -457,69 +312,6 @@ class GraphView(View):
         title = f"{len(self.graph.nodes):,} nodes, {len(counted)} kinds of op"
         self.app.push_screen(PickScreen(title, Rows(columns, rows), "enter filters the table by an op"), done)
 
-    def do_compare(self) -> None:
-        """Choose the other graph."""
-        snapshot = self.snapshot
-        if snapshot is None or self.graph is None or self.stage is None:
-            return
-        choices = [
-            (compile_, stage, index)
-            for compile_ in snapshot.compiles
-            for stage, index in graph_stages(compile_)
-            if (compile_.key, stage, index) != (self.compile_key, *self.stage)
-        ]
-        own = self.compile
-        choices.sort(key=lambda item: (item[1] != self.stage[0], own is not None and item[0].function != own.function))  # type: ignore[index]
-        rows = [
-            (
-                item[0].key,
-                (item[1] + (f" #{item[2]}" if item[2] else ""), "accent"),
-                item[0].function,
-                str(item[0].nodes or ""),
-            )
-            for item in choices
-        ]
-        columns = (
-            Column("compile", keep=9),
-            Column("stage", keep=9),
-            Column("function", flex=True),
-            Column("nodes", right=True),
-        )
-
-        def done(picked: int | None) -> None:
-            if picked is not None:
-                self._compare(*choices[picked])
-
-        self.app.push_screen(PickScreen("Compare with", Rows(columns, rows)), done)
-
-    def _compare(self, other: Compile, stage: str, index: int) -> None:
-        mine, store, whole = self.graph, self.scope.store, self.stage
-
-        def job() -> tuple[GraphDiff, Graph]:
-            from fxscope.graph.diff import diff_graphs
-
-            assert mine is not None
-            theirs = store.graph(other, stage, index)
-            return diff_graphs(mine, theirs), theirs
-
-        def done(result: tuple[GraphDiff, Graph]) -> None:
-            difference, theirs = result
-            assert mine is not None
-            assert whole is not None
-            changed = {change.b: change for change in [*difference.rewired, *difference.changed]}
-            rows = fold(diff_rows(mine, theirs, difference.pairs, changed), 3)
-            titles = (f"{self.compile_key} {whole[0]}", f"{other.key} {stage}")
-            self.add_class("-diff")
-            self.diff.show(rows, titles)
-            self.diff.focus()
-            self.tell(
-                [(f"{titles[0]} \u2194 {titles[1]}", "accent")],
-                [(difference.summary(), "")],
-                [("n next change, esc back", "dim")],
-            )
-
-        self.load(job, done, group="compare")
-
     # export
 
     def source_line(self) -> tuple[str, int] | None:
@@ -543,24 +335,3 @@ class GraphView(View):
     def data(self) -> Any:
         """The graph's records."""
         return self.graph
-
-
-def prepare(graph: Graph) -> Prepared:
-    """What the view needs beside the graph; on a worker, because it takes a second at 50,000 nodes."""
-    from fxscope.graph.cost import graph_cost
-    from fxscope.graph.gutter import gutter
-
-    known: dict[str, dict[int, str]] = {}
-    for node in graph.nodes:
-        if node.source is not None:
-            known.setdefault(node.source.file, {})[node.source.line] = node.source.code
-    cost = graph_cost(graph)
-    return Prepared(graph, gutter(graph, LANES), {"flops": cost.flops, "bytes": cost.bytes}, known, places(graph))
-
-
-def _amount(number: float) -> str:
-    for unit in ("", "k", "M", "G", "T", "P"):
-        if number < 1000 or unit == "P":
-            return f"{number:.0f} {unit}".strip() if not unit else f"{number:.1f} {unit}"
-        number /= 1000
-    raise AssertionError(number)

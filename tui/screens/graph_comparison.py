@@ -1,0 +1,89 @@
+"""Comparison: one graph beside another, node by node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxscope.graph.records import Graph
+from fxscope.recording.records import Compile
+
+from ..graph_rows import diff_rows
+from ..widgets.diff_view import DiffView, fold
+from ..widgets.virtual_table import Column, Rows
+from .graph_stages import StagesView, graph_stages
+from .pick import PickScreen
+
+if TYPE_CHECKING:
+    from fxscope.graph.diff import GraphDiff
+
+
+class ComparisonView(StagesView):
+    """A view of one graph that can show its difference from another."""
+
+    @property
+    def diff(self) -> DiffView:
+        """The comparison."""
+        return self.query_one(DiffView)
+
+    def do_compare(self) -> None:
+        """Choose the other graph."""
+        snapshot = self.snapshot
+        if snapshot is None or self.graph is None or self.stage is None:
+            return
+        choices = [
+            (compile_, stage, index)
+            for compile_ in snapshot.compiles
+            for stage, index in graph_stages(compile_)
+            if (compile_.key, stage, index) != (self.compile_key, *self.stage)
+        ]
+        own = self.compile
+        choices.sort(key=lambda item: (item[1] != self.stage[0], own is not None and item[0].function != own.function))  # type: ignore[index]
+        rows = [
+            (
+                item[0].key,
+                (item[1] + (f" #{item[2]}" if item[2] else ""), "accent"),
+                item[0].function,
+                str(item[0].nodes or ""),
+            )
+            for item in choices
+        ]
+        columns = (
+            Column("compile", keep=9),
+            Column("stage", keep=9),
+            Column("function", flex=True),
+            Column("nodes", right=True),
+        )
+
+        def done(picked: int | None) -> None:
+            if picked is not None:
+                self._compare(*choices[picked])
+
+        self.app.push_screen(PickScreen("Compare with", Rows(columns, rows)), done)
+
+    def _compare(self, other: Compile, stage: str, index: int) -> None:
+        mine, store, whole = self.graph, self.scope.store, self.stage
+
+        def job() -> tuple[GraphDiff, Graph]:
+            from fxscope.graph.diff import diff_graphs
+
+            assert mine is not None
+            theirs = store.graph(other, stage, index)
+            return diff_graphs(mine, theirs), theirs
+
+        def done(result: tuple[GraphDiff, Graph]) -> None:
+            difference, theirs = result
+            assert mine is not None
+            assert whole is not None
+            changed = {change.b: change for change in [*difference.rewired, *difference.changed]}
+            rows = fold(diff_rows(mine, theirs, difference.pairs, changed), 3)
+            titles = (f"{self.compile_key} {whole[0]}", f"{other.key} {stage}")
+            self.add_class("-diff")
+            self.diff.show(rows, titles)
+            self.diff.focus()
+            self.tell(
+                [(f"{titles[0]} \u2194 {titles[1]}", "accent")],
+                [(difference.summary(), "")],
+                [("n next change, esc back", "dim")],
+            )
+
+        self.load(job, done, group="compare")
