@@ -16,9 +16,10 @@ from fxscope.targets.target import Kind, Listing
 from fxscope.targets.triton import module
 from fxscope.targets.triton.emit import Source, Writer
 from fxscope.targets.triton.expand import specialise
-from fxscope.targets.triton.fuse import Plan, packet
+from fxscope.targets.triton.fuse import Plan
 from fxscope.targets.triton.ir import Kernel, Memory
 from fxscope.targets.triton.nest import Nest
+from fxscope.targets.triton.nodes import packet
 from fxscope.targets.triton.schedule import Schedule, candidates
 
 Chooser = Callable[["Nest", Callable[["Nest", Schedule], Source], str, dict[str, torch.Tensor]], Schedule]

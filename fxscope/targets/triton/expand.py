@@ -10,7 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxscope.targets.triton.builder import POINTWISE
-from fxscope.targets.triton.fuse import VIEWS, packet
+from fxscope.targets.triton.nodes import VIEWS, packet
 
 aten = torch.ops.aten
 MEAN, SUM = 1, 2  # torch's codes of a loss's reduction

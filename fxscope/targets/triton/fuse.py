@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
-import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,45 +11,13 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxscope.errors import UsageError
-from fxscope.targets.triton.builder import EXPRESSIONS, POINTWISE, Builder, Ref
+from fxscope.targets.triton.builder import Builder, Ref
 from fxscope.targets.triton.ir import Axes, Incompatible, Kernel, Memory, Value
-from fxscope.targets.triton.rules import RULES
+from fxscope.targets.triton.lower import Loader, apply
+from fxscope.targets.triton.nodes import EXTERN, VIEWS, Key, dense, packet, sums_outer
 
-Key = tuple[Node, int]  # a node's result, 0 where it has one
-EXTERN = {"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"}
-# Views that only regroup axes; any other view of a value that a kernel computes is read back from memory.
-REGROUPING = {
-    "aten.view", "aten.reshape", "aten._unsafe_view", "aten._reshape_alias", "aten.permute", "aten.transpose", "aten.t", "aten.numpy_T",
-    "aten.unsqueeze", "aten.squeeze", "aten.expand", "aten.alias", "aten.detach", "aten.lift_fresh", "prims.broadcast_in_dim",
-}  # fmt: skip
-VIEWS = REGROUPING | {
-    "aten.slice", "aten.select", "aten.split", "aten.split_with_sizes", "aten.unbind", "aten.as_strided",
-    "aten.diagonal",
-}  # fmt: skip
 MAX_POINTERS = 40
 MAX_ROW = 32768  # columns that one program holds while it adds up partial sums
-MIN_OUTER = 512  # rows from which a sum over the outer dimensions is taken in partial sums
-
-
-def packet(node: Node) -> str:
-    """``aten.add`` of a node that calls ``torch.ops.aten.add.Tensor``."""
-    target: Any = node.target
-    if target is operator.getitem:
-        return "getitem"
-    name = str(getattr(target, "overloadpacket", target))
-    return name.replace("torch.ops.", "")
-
-
-def arguments(node: Node) -> list[Any]:
-    """Positional arguments with the schema's defaults filled in, keyword-only ones after them."""
-    target: Any = node.target
-    args = list(node.args)
-    for position, argument in enumerate(target._schema.arguments):
-        if position < len(args):
-            continue
-        default = argument.default_value if argument.has_default_value() else None
-        args.append(node.kwargs.get(argument.name, default))
-    return args
 
 
 class Plan:
@@ -185,7 +151,7 @@ class Plan:
             *({h} for h in sorted(homes, reverse=True)),
             *({h} for h in sorted(beside, reverse=True)),
         ]
-        outer = name == "aten.sum" and _sums_outer(node)
+        outer = name == "aten.sum" and sums_outer(node)
         partials = [outer, not outer] if name == "aten.sum" else [False]
         for inside in [*(t for t in tries if t), set()]:
             for partial, share in itertools.product(partials, (True, False)):
@@ -318,252 +284,6 @@ def _used(values: list[Value], results: tuple[Ref | None, ...]) -> list[Value]:
         if value in needed:
             needed.update(value.args)
     return [value for value in values if value in needed]
-
-
-def _sums_outer(node: Node) -> bool:
-    """Whether a sum runs over many outer dimensions and keeps inner ones: rows of memory are added to one another."""
-    source: Any = node.args[0]
-    value = source.meta["val"]
-    dims = node.args[1] if len(node.args) > 1 else None
-    if not dims or value.dim() < 2:
-        return False
-    gone = {d % value.dim() for d in dims}
-    kept = [d for d in range(value.dim()) if d not in gone and value.shape[d] > 1]
-    inner = [d for d in range(value.dim()) if value.shape[d] > 1]
-    if not kept or not inner or inner[-1] in gone or value.stride(kept[-1]) != 1:
-        return False
-    return math.prod(value.shape[d] for d in gone) >= MIN_OUTER and min(gone) < min(kept)
-
-
-def dense(value: torch.Tensor) -> tuple[int, ...]:
-    """Strides for a new tensor: the value's own where they leave no holes, else contiguous ones."""
-    strides = tuple(value.stride())
-    sized = sorted((stride, size) for stride, size in zip(strides, value.shape, strict=True) if size != 1)
-    expected = 1
-    for stride, size in sized:
-        if stride != expected:
-            return tuple(torch.empty(value.shape, device="meta").stride())
-        expected *= size
-    return strides
-
-
-class Loader:
-    """Resolves a node's arguments: values of the kernels it is to join, else loads."""
-
-    def __init__(self, plan: Plan, build: Builder, merged: list[Value], inside: set[int], share: bool) -> None:
-        self.plan, self.build, self.merged, self.inside, self.share = plan, build, merged, inside, share
-        self.needs: set[int] = set()
-        self.follows = False  # whether an argument is a value of `inside`
-
-    def resolve(self, arg: Any) -> Any:
-        """An argument of the node: a Ref, a number, or whatever else it is."""
-        if isinstance(arg, (list, tuple)):
-            return type(arg)(self.resolve(item) for item in arg)
-        if not isinstance(arg, Node):
-            return arg
-        if not isinstance(arg.meta.get("val"), torch.Tensor):
-            return arg.meta["val"]
-        key, views = self.plan.root(arg)
-        if self.plan.home.get(key) in self.inside:
-            self.follows = True
-            ref = self.plan.refs[key]
-            ref = Ref(ref.value, ref.dims, self.build)
-            for view in views:
-                ref = regroup(self.build, ref, view)
-            return ref
-        if self.plan._is_partial(key):
-            ref = self.total(key)
-            for view in views:
-                ref = regroup(self.build, ref, view)
-            return ref
-        if key in self.plan.home:
-            self.needs.add(self.plan.home[key])
-        if key not in self.plan.memory and key in self.plan.refs:
-            value = self.plan.refs[key].value
-            if value.op == "const":
-                return self.build.const(_number(value), value.dtype, tuple(arg.meta["val"].shape))
-        return self.load(self.plan.buffer(key), arg, key)
-
-    def load(self, memory: Memory, node: Node, key: Key) -> Ref:
-        """A load of a tensor as a node sees it."""
-        seen = node.meta["val"]
-        base = key[0].meta["val"]
-        base = base[key[1]] if isinstance(base, (tuple, list)) else base
-        offset = int(seen.storage_offset() - base.storage_offset())
-        shape, strides = tuple(seen.shape), tuple(seen.stride())
-        if memory.source is None and tuple(memory.strides) != tuple(base.stride()) and node is not key[0]:
-            raise Incompatible("a view of something that was stored in another order")
-        if node is key[0] or (packet(node) == "getitem" and seen is base):
-            strides = memory.strides
-        if self.share:
-            for value in (*self.merged, *self.build.values):
-                if value.memory is memory and value.offset == offset and self.plan.axes.shape(value.dims) == shape:
-                    own = self.plan.axes.strides(value.strides)
-                    wanted = [s for s, size in zip(strides, shape, strict=True) if size != 1]
-                    if [own.get(axes[-1], 0) for axes in self.plan.axes.dims(value.dims) if axes] == wanted:
-                        return Ref(value, value.dims, self.build)
-        dims = self.plan.axes.fresh(shape)
-        by_axis = {axes[0]: stride for axes, stride in zip(dims, strides, strict=True) if axes and stride}
-        ref = self.build.add("load", memory.dtype, dims, memory=memory, strides=by_axis, offset=offset)
-        ref.value.name = node.name
-        return ref
-
-    def total(self, key: Key) -> Ref:
-        """The sum of another kernel's partial sums."""
-        memory, axis = self.plan.partial_memory(key)
-        self.plan.axes.sizes.setdefault(axis, 2)
-        self.needs.add(self.plan.home[key])
-        shape = self.plan.axes.shape(self.plan.refs[key].dims)
-        inner = self.plan.axes.fresh(shape)
-        strides, step = {}, 1
-        for axes, size in zip(reversed(inner), reversed(shape), strict=True):
-            for a in axes:
-                strides[a] = step
-            step *= size
-        strides[axis] = step
-        parts = self.build.add("load", memory.dtype, ((axis,), *inner), memory=memory, strides=strides, name="parts")
-        parts.value.name = memory.name
-        total = self.build.reduce("sum", parts, [0], keepdim=False, name="total")
-        seen = key[0].meta["val"]
-        return self.build.cast(total, (seen[key[1]] if isinstance(seen, (tuple, list)) else seen).dtype)
-
-
-def _number(value: Value) -> Any:
-    text = value.expr.strip("()")
-    if "float(" in value.expr:
-        return float(value.expr.split('"')[1])
-    return (
-        {"True": True, "False": False}.get(text)
-        if text in ("True", "False")
-        else float(text)
-        if "." in text or "e" in text
-        else int(text)
-    )
-
-
-def regroup(build: Builder, ref: Ref, view: Node) -> Ref:
-    """A view of a value that a kernel computes, without moving anything.
-
-    Raises:
-        Incompatible: The view picks elements, or cuts the dimensions in a way that does not nest.
-    """
-    name = packet(view)
-    seen = view.meta["val"]
-    if name not in REGROUPING:
-        raise Incompatible(name)
-    if name in ("aten.alias", "aten.detach", "aten.lift_fresh"):
-        return ref
-    shape = tuple(seen.shape)
-    if name == "aten.expand":
-        return build.expand(ref, shape)
-    if name == "aten.unsqueeze" or name == "aten.squeeze":
-        sized = iter([axes for axes in ref.dims if axes])
-        return Ref(ref.value, tuple(() if size == 1 else next(sized) for size in shape), build)
-    if name == "prims.broadcast_in_dim":
-        places: Any = view.args[2]
-        dims: list[tuple[int, ...]] = list(build.axes.fresh(shape))
-        for place, axes in zip(places, ref.dims, strict=True):
-            dims[place] = axes or dims[place]
-        return Ref(ref.value, tuple(dims), build)
-    if name in ("aten.permute", "aten.transpose", "aten.t", "aten.numpy_T"):
-        order = list(range(len(ref.dims)))
-        if name == "aten.permute":
-            order = [d % len(order) for d in view.args[1]]
-        elif name == "aten.transpose":
-            i, j = (int(d) % len(order) for d in view.args[1:3])
-            order[i], order[j] = j, i
-        else:
-            order.reverse()
-        return Ref(ref.value, tuple(ref.dims[d] for d in order), build)
-    return build.reshape(ref, shape)
-
-
-def bind(node: Node, name: str, function: Any, args: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments of a rule: by the schema's names where the rule uses them, else by position."""
-    target: Any = node.target
-    by_name = dict(zip((a.name for a in target._schema.arguments), args, strict=True))
-    parameters = list(inspect.signature(function).parameters.values())[1:]
-    keywords: dict[str, Any] = {"packet": name, "val": node.meta["val"]}
-    if any(p.name == "start" for p in parameters):
-        keywords.update(zip(("start", "step"), _range(node), strict=True))
-    given: list[Any] = []
-    for position, parameter in enumerate(parameters):
-        if parameter.kind == parameter.VAR_POSITIONAL:
-            given += args[position:]
-        elif parameter.kind == parameter.POSITIONAL_OR_KEYWORD:
-            if parameter.name in by_name:
-                given.append(by_name[parameter.name])
-            elif parameter.name in ("dim", "keepdim", "dtype", "other") and parameter.default is not parameter.empty:
-                given.append(parameter.default)
-            elif position < len(args):
-                given.append(args[position])
-            else:
-                given.append(parameter.default)
-    names = {p.name for p in parameters}
-    return given, {key: value for key, value in keywords.items() if key in names}
-
-
-def apply(node: Node, name: str, build: Builder, loader: Loader) -> tuple[Ref | None, ...]:
-    """Add the values of one FX node; its results in order."""
-    args = [loader.resolve(arg) for arg in arguments(node)]
-    val = node.meta["val"]
-    function = RULES.get(name)
-    if function is None:
-        count = sum(1 for a in args if isinstance(a, (Ref, int, float)) and not isinstance(a, bool))
-        operands = args[: max(count, 1)]
-        expected = POINTWISE_ARITY[name]
-        out: Any = build.op(name, *operands[:expected])
-    else:
-        args, keywords = bind(node, name, function, args)
-        out = function(build, *args, **keywords)
-    results = out if isinstance(out, tuple) else (out,)
-    meta = val if isinstance(val, (tuple, list)) else (val,)
-    finished: list[Ref | None] = []
-    for position, (ref, seen) in enumerate(zip(results, meta, strict=False)):
-        if ref is None or seen is None:
-            finished.append(None)
-            continue
-        if not ref.value.partial:
-            ref = build.cast(ref, seen.dtype, name="" if position == 0 else f"{position}")
-        if ref.value not in build.values or ref.value.op == "load":
-            ref = build.map("{0}", ref, name=f"copy{position or ''}")
-        if build.axes.shape(ref.dims) != tuple(seen.shape):
-            if len(ref.dims) == len(tuple(seen.shape)):
-                ref = build.expand(ref, tuple(seen.shape))
-            else:
-                raise UsageError(
-                    f"{node.name} = {name}: shape {build.axes.shape(ref.dims)}, expected {tuple(seen.shape)}"
-                )
-        if set(build.axes.all(ref.dims)) != set(build.axes.all(ref.value.dims)) and not ref.value.partial:
-            # The same number along an axis that the value does not know: the kernel has to run over that axis too.
-            wide = build.map("{0}", ref, name=f"wide{position or ''}")
-            wide.value.dims = ref.dims
-            ref = Ref(wide.value, ref.dims, build)
-        if (
-            position == 0
-            and not ref.value.partial
-            and ref.value.op in ("map", "reduce")
-            and ref.value.node == node.name
-        ):
-            ref.value.name = node.name
-        finished.append(ref)
-    return tuple(finished)
-
-
-POINTWISE_ARITY = {
-    name: 1 + max(i for i in range(4) if "{" + str(i) + "}" in EXPRESSIONS[promote][name])
-    for name, promote in POINTWISE.items()
-}
-
-
-def _range(node: Node) -> tuple[int, int]:
-    args: list[Any] = list(node.args)
-    overload = str(node.target)
-    if "iota" in overload:
-        return int(node.kwargs.get("start", 0)), int(node.kwargs.get("step", 1))
-    start = 0 if overload.endswith("arange.default") else args[0]
-    step = args[2] if overload.endswith("start_step") and len(args) > 2 else 1
-    return start, step
 
 
 def spaces(values: list[Value], axes: Axes) -> Iterator[frozenset[int]]:

@@ -95,7 +95,7 @@ class TritonTarget:
 
 def _own_clauses(node: Any) -> list[Clause]:
     """What the table cannot say."""
-    from fxscope.targets.triton.fuse import arguments, packet
+    from fxscope.targets.triton.nodes import arguments, packet
 
     name = packet(node)
     out = []

@@ -316,3 +316,16 @@ def test_another_signature_is_compiled_anew_and_an_empty_one_runs_eagerly() -> N
         assert torch.equal(executable(x)[0], torch.relu(x) + 1)
     assert len(executable.variants) == 5
     assert operator.attrgetter("latest")(executable) is None
+
+
+def test_every_op_of_the_table_exists_and_has_an_expression_or_a_rule() -> None:
+    from fxscope.targets.triton.builder import POINTWISE
+    from fxscope.targets.triton.nodes import EXTERN, VIEWS
+    from fxscope.targets.triton.rowwise import RULES
+    from fxscope.targets.triton.target import op_table
+
+    overloads = [op for row in op_table().rows for op in row.ops]
+    for overload in overloads:
+        namespace, packet, name = overload.split(".")
+        assert hasattr(getattr(getattr(torch.ops, namespace), packet), name), overload
+    assert {op.rsplit(".", 1)[0] for op in overloads} == set(POINTWISE) | set(RULES) | VIEWS | EXTERN
