@@ -13,7 +13,7 @@ from fxscope.capture.imports import after_import
 from fxscope.names import ENV_DIR, ENV_OPTIONS
 
 if TYPE_CHECKING:
-    from fxscope.capture.options import Options
+    from fxscope.capture.recorder import Recorder
 
 _done: set[str] = set()
 
@@ -34,13 +34,17 @@ def attach_from_environment() -> None:
     after_import("torch", attach)
 
 
-def install_hooks(options: Options) -> None:
-    """Hook what torch loads now or later: each hook once per process, and each behind a probe of its own."""
+def install_hooks(recorder: Recorder) -> None:
+    """Hook what torch loads now or later: each hook once per process, and each behind a probe of its own.
+
+    What ``--config`` forces is the exception: every recording forces its own settings, and gives them back when it ends.
+    """
     from fxscope.capture import failures, settings
     from fxscope.capture.breaks import hook_break_log
     from fxscope.capture.graphs import hook_output_graph
     from fxscope.capture.recorder import LISTENERS
 
+    options = recorder.options
     LISTENERS.update(
         dynamo_start=settings.write_settings,
         artifact=failures.on_artifact,
@@ -48,8 +52,6 @@ def install_hooks(options: Options) -> None:
         bwd_compilation_metrics=failures.on_metrics,
     )
     hooks = {"torch._dynamo.output_graph": hook_output_graph, "torch._dynamo.convert_frame": hook_break_log}
-    if options.config:
-        hooks |= settings.force_settings(options.config)
     if options.backend is not None or options.mode is not None or options.dynamic is not None:
         from fxscope.capture.overrides import hook_torch
 
@@ -62,4 +64,7 @@ def install_hooks(options: Options) -> None:
     for name, hook in hooks.items():
         if name not in _done:
             _done.add(name)
+            after_import(name, hook)
+    if options.config:
+        for name, hook in settings.force_settings(recorder).items():
             after_import(name, hook)

@@ -53,7 +53,17 @@ class PostImportFinder:
         """Run and forget the hooks of one module, and those that they themselves add for it."""
         while hooks := self.hooks.pop(module.__name__, None):
             for hook in hooks:
-                hook(module)
+                _run(hook, module)
+
+
+def _run(hook: Hook, module: ModuleType) -> None:
+    """Run a hook; one that fails costs one line, never the program's import."""
+    try:
+        hook(module)
+    except Exception as error:  # noqa: BLE001 - whatever this torch lacks, the program must get its module
+        from fxscope.capture.tracelog import warn
+
+        warn(f"hooking {module.__name__} failed ({type(error).__name__}: {error}); the program goes on")
 
 
 _finder = PostImportFinder()
@@ -63,7 +73,7 @@ def after_import(name: str, hook: Hook) -> None:
     """Call ``hook(module)`` once ``name`` has been imported; at once where it already has been."""
     module = sys.modules.get(name)
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
-        hook(module)
+        _run(hook, module)
         return
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)

@@ -41,13 +41,19 @@ def run_program(command: list[str], env: dict[str, str]) -> int:
         return _run_plainly(command, env)
     waited = wanted | {signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+    # Where whoever started us ignores SIGCHLD, none would come and the exit code would be lost; the program ignores it still.
+    ignored = signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+    def restore() -> None:
+        """In the child; subprocess itself undoes Python's own SIGPIPE and SIGXFSZ."""
+        if ignored:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
     try:
-        # A wrapper restores the mask in the child; subprocess undoes Python's own SIGPIPE and SIGXFSZ.
-        child = subprocess.Popen(
-            command,
-            env=env,
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
-        )
+        child = subprocess.Popen(command, env=env, preexec_fn=restore)
         while child.poll() is None:
             info = signal.sigwaitinfo(waited)
             if info.si_signo != signal.SIGCHLD and info.si_code <= 0:  # <= 0: from a process, > 0: from the kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import os
@@ -42,6 +43,7 @@ class Recorder(logging.Handler):
         self.first_entry = 0  # number of the first compiled entry that belongs to this recording
         self.flushed: dict[int, dict[str, Any]] = {}  # calls of each entry, as last written
         self.failed_backwards: set[tuple[str, str]] = set()
+        self.undo: list[Callable[[], None]] = []  # gives back the settings that this recording forces
         self.settings: dict[int, Any] = {}  # thread -> fingerprint of its settings, as last written
         self._pid = os.getpid()
         self._interned = 0
@@ -54,6 +56,7 @@ class Recorder(logging.Handler):
         logger.propagate = False
         # logging.disable() in a program must not silence the trace; torch >= 2.13 does the same.
         logger.isEnabledFor = lambda level: level >= logger.level  # type: ignore[method-assign]
+        logger.handle = functools.partial(_handle, logger)  # type: ignore[method-assign]
         # First in the list: PyTorch's own handler may take itself out while the list is walked, which skips the next.
         logger.handlers = [self, *logger.handlers]
         ACTIVE.append(self)
@@ -66,6 +69,8 @@ class Recorder(logging.Handler):
 
         flush(self, final=True)
         ACTIVE.remove(self)
+        while self.undo:
+            self.undo.pop()()
         self._detach()
         if self.log.is_open and self.log.dead is None:
             with self.log.lock:
@@ -163,8 +168,17 @@ def start_recording(folder: str, options: Options) -> Recorder:
         recorder.log.dead = str(error)
         warn(f"not recording: cannot make {folder}: {error.strerror}")
         return recorder
-    install_hooks(options)
+    install_hooks(recorder)
     return recorder
+
+
+def _handle(logger: logging.Logger, record: logging.LogRecord) -> None:
+    """``Logger.handle``, where a disabled logger still reaches us: logging.config.dictConfig disables all that it meets."""
+    if not logger.disabled:
+        logging.Logger.handle(logger, record)
+        return
+    for recorder in ACTIVE:
+        recorder.handle(record)
 
 
 def _where(record: logging.LogRecord) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
 from fxscope.capture.describe import plain
 from fxscope.capture.facts import unavailable
-from fxscope.capture.recorder import Recorder
+from fxscope.capture.recorder import ACTIVE, Recorder
 from fxscope.capture.tracelog import warn
 from fxscope.names import EVENT_CONFIG
 
@@ -66,10 +68,13 @@ def changed_settings(name: str) -> dict[str, Any]:
     return changed
 
 
-def force_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Hooks by module name that force ``--config`` settings for every thread, against the program's own choice."""
+def force_settings(recorder: Recorder) -> dict[str, Any]:
+    """Hooks by module name that force ``--config`` settings for every thread, as long as the recording goes on."""
+    settings = recorder.options.config
 
     def force(module: ModuleType) -> None:
+        if recorder not in ACTIVE:
+            return  # the module was first imported after the recording ended
         entries = getattr(module, "_config", None)
         if entries is None:
             unavailable("--config", f"{module.__name__}._config is missing")
@@ -77,20 +82,23 @@ def force_settings(settings: dict[str, Any]) -> dict[str, Any]:
         for name, value in settings.items():
             key = _key_in(module.__name__, name, entries)
             if key is not None:
-                _force(module, key, value)
+                recorder.undo.append(_force(module, key, value))
             elif module.__name__ == MODULES[-1] and not _known_elsewhere(name):
                 warn(f"--config {name}: neither torch._dynamo.config nor torch._inductor.config has it")
 
     return dict.fromkeys(MODULES, force)
 
 
-def _force(module: Any, key: str, value: Any) -> None:
+def _force(module: Any, key: str, value: Any) -> Callable[[], None]:
+    """Force one setting; the function that gives it back."""
     entry = module._config[key]
     if getattr(entry, "alias", None) is not None:
         module, key = module._get_alias_module_and_name(entry)
         entry = module._config[key]
     # Settings are per thread; what the environment forces is above them all, and that is what we are.
+    before = entry.env_value_force
     entry.env_value_force = value
+    return functools.partial(setattr, entry, "env_value_force", before)
 
 
 def _key_in(module: str, name: str, entries: dict[str, Any]) -> str | None:

@@ -275,3 +275,36 @@ def test_under_a_debugger(tmp_path: Path) -> None:
     done = run(["-m", "debugpy", "--listen", "0", str(script)], tmp_path / "r")
     assert (done.returncode, done.stdout) == (4, OUTPUT)
     assert fxscope.open(tmp_path / "r").totals.graphs == 4
+
+
+def test_a_launcher_that_ignores_its_children_changes_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("import signal, sys\nprint(signal.getsignal(signal.SIGCHLD).name)\nsys.exit(7)\n")
+    begin = (
+        "import os, signal, sys\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nos.execv(sys.executable, sys.argv[1:])"
+    )
+    command = [sys.executable, "-m", "fxscope", "run", "--headless", "--quiet", "-o", str(tmp_path / "r"), str(script)]
+    done = subprocess.run(
+        [sys.executable, "-c", begin, *command], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (7, "SIG_IGN\n", "")
+
+
+def test_what_a_recording_forces_ends_with_it_and_no_logging_config_ends_it(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import logging.config, sys, fxscope, torch, torch._dynamo.config as config\n"
+        "before = config.recompile_limit\n"
+        "for number in (3, 5):\n"
+        "    with fxscope.record(f'{sys.argv[1]}/{number}', config={'recompile_limit': number}):\n"
+        "        assert config.recompile_limit == number\n"
+        "assert config.recompile_limit == before\n"
+        "with fxscope.record(f'{sys.argv[1]}/disabled'):\n"
+        "    logging.config.dictConfig({'version': 1})\n"
+        "    torch.compile(lambda x: x + 1, backend='eager')(torch.ones(2))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert fxscope.open(tmp_path / "disabled").totals.compiles == 1

@@ -70,3 +70,15 @@ def test_absent_modules_stay_absent(package: str) -> None:
     imports.after_import(f"{package}.absent", lambda _: None)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module(f"{package}.absent")
+
+
+def test_a_hook_that_fails_costs_one_line_and_not_the_import(package: str, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = []
+    imports.after_import(package, lambda module: module.no_such_name)
+    imports.after_import(package, calls.append)
+    module = importlib.import_module(package)
+    assert calls == [module]
+    imports.after_import(package, lambda module: module.no_such_name)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith(f"fxscope: hooking {package} failed (AttributeError: ") for line in lines)
