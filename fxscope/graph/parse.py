@@ -9,19 +9,15 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-import textwrap
-import warnings
 from collections.abc import Iterator
 
-from fxscope.graph.annotation import module_of, original_of, parse_meta, parse_source, parse_symbol, role_of
+from fxscope.graph.annotation import module_of, original_of, parse_meta, parse_symbol, role_of
 from fxscope.graph.arguments import node_refs
 from fxscope.graph.expression import BINARY, Call, UnknownExpression, convert, dotted, node_of
 from fxscope.graph.heap import no_collections
+from fxscope.graph.printed import first_graph, isolate, mend, source_lines, syntax_tree
 from fxscope.graph.records import Arg, Graph, Node, Role
-from fxscope.source import SourceLine
 
-_CLASS = re.compile(r"^([ \t]*)class (.*?)\(torch\.nn\.Module\):[ \t]*$", re.MULTILINE)
-_FORWARD = re.compile(r"^([ \t]*)def forward\(", re.MULTILINE)
 _TRAILING = re.compile(r'["\w,)]\s+# (\S.*)$')
 _CONTROLS = re.compile("[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ufeff]")
 _UNPACKERS = ("fx_pytree.tree_flatten_spec", "self._in_shuffle_graph")
@@ -29,7 +25,7 @@ _UNPACKERS = ("fx_pytree.tree_flatten_spec", "self._in_shuffle_graph")
 
 def is_graph(text: str) -> bool:
     """Whether a text holds a printed graph."""
-    return _CLASS.search(text) is not None or _FORWARD.search(text) is not None
+    return first_graph(text) is not None
 
 
 def parse_graph(text: str, stage: str = "", name: str = "") -> Graph:
@@ -46,15 +42,15 @@ def parse_graph(text: str, stage: str = "", name: str = "") -> Graph:
 
 def _parse(text: str, stage: str, name: str) -> Graph:
     # Python ends a line at a carriage return too, and refuses other controls: in a comment they would let code out of it.
-    source, classes = _isolate(_CONTROLS.sub(" ", text.replace("\r\n", "\n")))
+    source, classes = isolate(_CONTROLS.sub(" ", text.replace("\r\n", "\n")))
     if not source:
         return Graph(name=name, stage=stage, problems=["no graph in this text: it has no `def forward`"], text=text)
     try:
-        tree = _tree(source)
+        tree = syntax_tree(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        mended, problems = _mend(source)
+        mended, problems = mend(source)
         try:
-            tree = _tree(mended)
+            tree = syntax_tree(mended)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             where = f" at line {error.lineno}" if isinstance(error, SyntaxError) else ""
             return Graph(name=name, stage=stage, problems=[f"no Python{where}: {error}"], text=text)
@@ -69,88 +65,6 @@ def _parse(text: str, stage: str, name: str) -> Graph:
     return graph
 
 
-def _tree(source: str) -> ast.ClassDef | ast.FunctionDef:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # "-1[...]" and the like in a foreign text is not ours to mend
-        first = ast.parse(source).body[0]
-    if not isinstance(first, (ast.ClassDef, ast.FunctionDef)):
-        raise SyntaxError("neither a class nor a function")
-    return first
-
-
-def _isolate(text: str) -> tuple[str, dict[str, str]]:
-    """The first printed class (or bare forward), dedented, its odd class names replaced; and the names by replacement."""
-    start = _CLASS.search(text) or _FORWARD.search(text)
-    if start is None:
-        return "", {}
-    classes: dict[str, str] = {}
-
-    def harmless(match: re.Match[str]) -> str:
-        placeholder = f"C{len(classes)}_"
-        classes[placeholder] = match.group(2)
-        return f"{match.group(1)}class {placeholder}:"
-
-    indent = len(start.group(1))
-    lines = text[start.start() :].split("\n")
-    end = len(lines)
-    for number, line in enumerate(lines[1:], 1):
-        # The block ends with the first line that is indented no deeper, a closing parenthesis of the signature apart.
-        if line.strip() and len(line) - len(line.lstrip()) <= indent and not line.lstrip().startswith((")", "#")):
-            end = number
-            break
-    return _CLASS.sub(harmless, textwrap.dedent("\n".join(lines[:end])) + "\n"), classes
-
-
-def _mend(source: str) -> tuple[str, list[str]]:
-    """Replace each line that is no Python by one that is, naming what it computes and reads; and say so."""
-    lines = source.split("\n")
-    problems: list[str] = []
-    depth = 0
-    for number, line in enumerate(lines):
-        code = line.strip()
-        opened = depth
-        depth += sum(code.count(char) for char in "([{") - sum(code.count(char) for char in ")]}")
-        if not code or code.startswith("#") or opened > 0 or depth > 0 or code.endswith(":"):
-            continue
-        depth = 0
-        try:
-            ast.parse(code)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            problems.append(f"line {number + 1} is no Python ({error.args[0]}): {code[:200]}")
-            match = re.match(r"(\w+)[^=]*?=\s*([\w.]*)(.*?)(;  (?:\w+ = )+None)?$", code)
-            indent = line[: len(line) - len(line.lstrip())]
-            if match is None or not match.group(1).isidentifier():
-                lines[number] = f"{indent}pass"
-                continue
-            words = [word for word in re.findall(r"(?<![\w.'\"])[A-Za-z_]\w*", match.group(3)) if _plain(word)]
-            target = match.group(2) if all(map(_plain, match.group(2).split("."))) else "unreadable"
-            lines[number] = f"{indent}{match.group(1)} = {target}({', '.join(dict.fromkeys(words))})"
-    return "\n".join(lines), problems
-
-
-def _plain(word: str) -> bool:
-    import keyword
-
-    return word.isidentifier() and not keyword.iskeyword(word)
-
-
-def _sources(lines: list[str]) -> list[SourceLine | None]:
-    """The user's line for each line of the text: a comment holds until the next one, or until another function begins."""
-    parsed: dict[str, SourceLine | None] = {}
-    current: SourceLine | None = None
-    result: list[SourceLine | None] = []
-    for line in lines:
-        code = line.lstrip()
-        if code.startswith("#"):
-            if code not in parsed:
-                parsed[code] = parse_source(code)
-            current = parsed[code]
-        elif code.startswith("def forward("):
-            current = None
-        result.append(current)
-    return result
-
-
 class _Reader:
     """Reads one printed text. ``lines`` are for the comments, which ``ast`` drops."""
 
@@ -158,7 +72,7 @@ class _Reader:
         self.lines = lines
         self.classes = classes
         self.stage = stage
-        self.sources = _sources(lines)
+        self.sources = source_lines(lines)
 
     def graph(self, tree: ast.ClassDef | ast.FunctionDef) -> Graph:
         """Records of a class and the classes nested in it."""

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fxscope.graph.alignment import align
 from fxscope.graph.arguments import node_refs, rename
 from fxscope.graph.diff import apply_diff, diff_graphs
 from fxscope.graph.load import load_graph
-from fxscope.graph.match import align
 from fxscope.graph.modules import adopt_originals
 from fxscope.graph.parse import link, parse_graph
 from fxscope.graph.records import Graph, Node, Ref, TensorMeta
