@@ -24,6 +24,7 @@ def diagnose(recording: Recording) -> list[Finding]:
     # Late, because a report needs only explain_records and starts in a fraction of a second.
     from fxscope.diagnosis import caches, cost, failures, nothing, recompiles, threads
     from fxscope.diagnosis.plugins import plugin_findings
+    from fxscope.diagnosis.rank_join import join_ranks
     from fxscope.diagnosis.ranks import rank_findings
 
     context = Context(recording)
@@ -40,7 +41,7 @@ def diagnose(recording: Recording) -> list[Finding]:
         *rank_findings(recording),
         *plugin_findings(recording),
     ]
-    return worst_first(found)
+    return worst_first(join_ranks(found))
 
 
 def explain_records(recording: Recording) -> None:

@@ -83,3 +83,12 @@ def test_the_merged_timeline() -> None:
     assert len({e["pid"] for e in spans}) == 2
     starts = [e["ts"] for e in spans if "ts" in e]
     assert max(starts) - min(starts) < 120e6  # one clock: the run took less than a minute
+
+
+def test_what_both_ranks_have_is_told_once() -> None:
+    findings = diagnose(open_recording(DATA / "ddp-uneven"))
+    assert len({(tuple(f.ids), f.title, f.file, f.line) for f in findings}) == len(findings)
+    (dynamic,) = [f for f in findings if f.ids[0] == "dynamic-disabled"]
+    assert dynamic.title.endswith(" on ranks 0, 1")
+    assert {e.compile_key.split(":")[0] for e in dynamic.evidence} == {"r0", "r1"}
+    assert "9.8 s" in dynamic.gain  # rank 1 lost more than rank 0's 8.5 s
