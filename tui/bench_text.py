@@ -64,19 +64,21 @@ def _sweep(sweep: Any) -> list[Block]:
     times = [value for point in points for value in point["ms"].values() if value > 0]
     low, high = min(times) / 1.5, max(times)
     span = math.log(high / low) or 1.0
-    width = max(len(name) for name in names)
+    kinds = sweep.get("kinds") or {}
+    labels = {name: name if kinds.get(name) in (None, "measured") else f"{name} ({kinds[name]})" for name in names}
+    width = max(len(label) for label in labels.values())
     lines: list[Cell] = [[("  ", ""), (str(sweep.get("sentence") or ""), "")]]
     for point in points:
         lines.append([("  size ", "dim"), (f"{point['size']:,}", "strong"), (f"  {size_text(point['bytes'])}", "dim")])
         for number, name in enumerate(names):
             value = point["ms"].get(name)
             if value is None:
-                lines.append([(f"    {name:<{width}} ", ""), ("did not run at this size", "dim")])
+                lines.append([(f"    {labels[name]:<{width}} ", ""), ("did not run at this size", "dim")])
                 continue
             cells = max(1, round(PLOT * math.log(value / low) / span))
             lines.append(
                 [
-                    (f"    {name:<{width}} ", ""),
+                    (f"    {labels[name]:<{width}} ", ""),
                     (f"{value:>9.4g} ms ", "dim"),
                     (MARKS[number % len(MARKS)] * cells, "info"),
                 ]
@@ -87,7 +89,10 @@ def _sweep(sweep: Any) -> list[Block]:
         if fixed is not None and rate is not None:
             where = f", equal at {size_text(cross)}" if cross else ""
             lines.append(
-                [(f"  {name:<{width}} ", "strong"), (f"fixed {fixed:.3g} ms, then {rate:.3g} GB/s{where}", "dim")]
+                [
+                    (f"  {labels[name]:<{width}} ", "strong"),
+                    (f"fixed {fixed:.3g} ms, then {rate:.3g} GB/s{where}", "dim"),
+                ]
             )
     return [heading("SWEEP", "log scale; flat: launch-bound, growing: bandwidth-bound"), Block(lines)]
 

@@ -36,10 +36,9 @@ def command(path: str, file: str | None, html_file: str | None, whole: bool, as_
         click.echo(f"wrote {html_file}", err=True)
         return
     if as_json:
-        import msgspec
+        from fxscope.report.document import encode_document
 
-        document = {"schema": "fxscope.annotate/1", "path": path, "files": files}
-        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())
+        click.echo(encode_document({"schema": "fxscope.annotate/1", "path": path, "files": files}))
         return
     from fxscope.cli.report import stdout_console
 

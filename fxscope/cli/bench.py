@@ -83,12 +83,12 @@ def command(
         swept = sweep(scale_first_axis(module, inputs, data), wanted, names, result.machine, progress=say)
     say("")
     if as_json:
-        import msgspec
+        from fxscope.report.document import encode_document
 
         document = bench_document(
             result, graph=found.id, stage=stage, device=device, notes=found.notes, sources=sources, sweep=swept
         )
-        click.echo(msgspec.json.encode(document).decode())
+        click.echo(encode_document(document))
     else:
         click.echo(f"graph {found.id}, stage {stage}: {len(module.graph.nodes)} nodes, {device}")
         _print(result, found.notes, swept)

@@ -73,11 +73,9 @@ def command(
     rules += ["findings"] if budget.fail_on is not None and not found else []
     _write(path, recording, rules, found, junit_file, sarif_file, github)
     if as_json:
-        import msgspec
+        from fxscope.report.document import encode_document
 
-        click.echo(
-            msgspec.json.format(msgspec.json.encode(_document(path, recording, rules, found)), indent=1).decode()
-        )
+        click.echo(encode_document(_document(path, recording, rules, found)))
     else:
         _print(recording, rules, found)
     if found:

@@ -45,12 +45,12 @@ def command(path: str, as_json: bool, measure: bool, severity: str) -> None:
         )
     findings = [found for found in findings if severity_rank(found.severity) <= severity_rank(severity)]
     if as_json:
-        import msgspec
+        from fxscope.report.document import encode_document
 
         document = DiagnoseDocument(
             path=path, totals=recording.totals, findings=[row(found) for found in findings], measured=measured
         )
-        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())
+        click.echo(encode_document(document))
         return
     from fxscope.cli.report import stdout_console
 

@@ -32,9 +32,9 @@ def command(first: str, second: str, as_json: bool, fail_on: str | None, everyth
 
     found = compare(open_recording(first), open_recording(second))
     if as_json:
-        import msgspec
+        from fxscope.report.document import encode_document
 
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+        click.echo(encode_document(found))
     else:
         _print(found, 1 << 30 if everything else 10)
     failed = [name for name, limit in conditions.items() if _failed(found, name, limit)]

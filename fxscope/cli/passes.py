@@ -230,9 +230,9 @@ def _print_end(stepper: Any, notes: list[str], culprit: Any, report: Any, bisect
 
 
 def _write_json(document: Any) -> None:
-    import msgspec
+    from fxscope.report.document import encode_document
 
-    click.echo(msgspec.json.encode(document).decode())
+    click.echo(encode_document(document))
 
 
 def json_schema() -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -83,11 +85,9 @@ def command(
         reproducible = output_difference(base.output, again.output) is None
     judged = [judge(base, each, reproducible=reproducible) for each in outcomes]
     if as_json:
-        import msgspec
+        from fxscope.report.document import encode_document
 
-        click.echo(
-            msgspec.json.format(msgspec.json.encode(_document(program, base, judged, reproducible)), indent=1).decode()
-        )
+        click.echo(encode_document(_document(program, base, judged, reproducible)))
     else:
         _print_table(base, judged, reproducible)
         click.echo(f"recordings: {folder}", err=True)
@@ -141,19 +141,7 @@ class _Runner:
         ]
         click.echo(f"running {name} ...", err=True)
         began = time.monotonic()
-        try:
-            done = subprocess.run(
-                arguments,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                env=environment,
-                timeout=self.timeout,
-                check=False,
-            )
-            code, output, errors = done.returncode, done.stdout, done.stderr
-        except subprocess.TimeoutExpired as expired:
-            code, output, errors = 124, _text(expired.stdout), f"stopped after {self.timeout:g} s"
+        code, output, errors = _run(arguments, environment, self.timeout)
         seconds = time.monotonic() - began
         try:
             recording = open_recording(recording_path)
@@ -163,8 +151,29 @@ class _Runner:
         return outcome_of(name, recording, code, seconds, output, problem, str(recording_path))
 
 
-def _text(value: str | bytes | None) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
+def _run(arguments: list[str], environment: dict[str, str], timeout: float | None) -> tuple[int, str, str]:
+    """Exit code (124 where the time was up), output and errors; the program and its children end with us, whatever happens."""
+    # A session of its own, so that the program can be ended and not only the `fxscope run` that started it.
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        arguments, stdout=pipe, stderr=pipe, text=True, errors="replace", env=environment, start_new_session=True
+    )
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        output, _ = process.communicate()
+        return 124, output, f"stopped after {timeout:g} s"
+    except BaseException:  # Ctrl-C reaches us alone
+        _kill(process)
+        process.wait()
+        raise
+    return process.returncode, output, errors
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it ended by itself
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _last_error(errors: str) -> str:

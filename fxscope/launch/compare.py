@@ -35,11 +35,11 @@ class Row(msgspec.Struct, kw_only=True):
         runs: Samples.
         bytes: What the graph must move, fused (modelled): the same for all rows, so that GB/s compare.
         gbps: Effective rate: those bytes over the median.
-        peak_share: That rate over the measured copy bandwidth; may pass 1 where data stays in a cache.
+        peak_share: That rate over the measured copy bandwidth; may pass 1 where data stays in a cache; null for other kinds.
         max_abs_err: Against the reference (``Comparison.reference``).
         launches: Kernels, programs or eager ops of one call.
         speedup: Median of paired ratios against the first row; null for other kinds, whose times are not comparable.
-        predicted_ms: What the traffic model expects of it.
+        predicted_ms: What the traffic model expects of it on this machine; null for other kinds.
     """
 
     executor: str
@@ -127,7 +127,7 @@ def compare(
             row.launches, row.note = executor.launches, executor.note
     timed = {name: item.call for name, item in ready.items() if _row(rows, name).status == "ok"}
     clocked = {name: call for name, call in timed.items() if ready[name].modelled is None}
-    baseline = rows[0].executor if rows and rows[0].executor in clocked else None
+    baseline = rows[0].executor if rows and rows[0].kind == "measured" and rows[0].executor in clocked else None
     found = measure(
         clocked,
         inputs,
@@ -262,14 +262,16 @@ def _fill(
         return
     unfused = executor.name == "eager"
     row.bytes = model.fused_bytes
-    row.predicted_ms = 1e3 * predicted_seconds(
-        model.unfused_bytes if unfused else model.fused_bytes,
-        model.flops,
-        model.unfused_launches if unfused else (executor.launches or model.fused_launches),
-        machine,
-    )
+    if row.kind == "measured":
+        row.predicted_ms = 1e3 * predicted_seconds(
+            model.unfused_bytes if unfused else model.fused_bytes,
+            model.flops,
+            model.unfused_launches if unfused else (executor.launches or model.fused_launches),
+            machine,
+        )
     if row.median_ms and row.kind != "interpreted":
         row.gbps = model.fused_bytes / row.median_ms / 1e6
+    if row.gbps and row.kind == "measured":  # a modelled machine has a bandwidth of its own
         row.peak_share = row.gbps * 1e9 / machine.bandwidth
 
 

@@ -14,7 +14,7 @@ from fxscope.launch.timing import measure
 from fxscope.launch.traffic import traffic
 from fxscope.passes.aten import to_aten
 from fxscope.passes.cost import Machine
-from fxscope.targets.target import Target
+from fxscope.targets.target import Kind, Target
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -34,12 +34,14 @@ class Sweep(msgspec.Struct, kw_only=True):
     """Sizes, smallest first.
 
     Attributes:
+        kinds: By executor: ``measured``, ``modelled`` or ``interpreted``; only like kinds are compared.
         crossover_bytes: By executor: traffic at which the bytes take as long as the fixed cost; null where the sweep shows one
             regime only.
         sentence: What the figures say.
     """
 
     points: list[Point]
+    kinds: dict[str, Kind]
     fixed_ms: dict[str, float]
     gbps: dict[str, float]
     crossover_bytes: dict[str, int | None]
@@ -73,27 +75,29 @@ def sweep(
     """
     points: list[Point] = []
     notes: list[str] = []
+    kinds: dict[str, Kind] = {}
     for size in sorted(set(sizes)):
         if cancelled():
             notes.append("cancelled")
             break
         if progress is not None:
             progress(f"size {size}")
-        point = _point(make, size, executors, machine, seconds, cancelled, notes)
+        point = _point(make, size, executors, machine, seconds, cancelled, notes, kinds)
         if point is not None and point.ms:
             points.append(point)
     if not points:
         raise UsageError(f"no size could be run: {'; '.join(notes) or 'none was given'}")
-    names = list(dict.fromkeys(name for point in points for name in point.ms))
+    names = [name for name in kinds if any(name in point.ms for point in points)]  # in the order asked for
     fixed, rate, cross = {}, {}, {}
     for name in names:
         fixed[name], rate[name], cross[name] = regimes([(p.bytes, p.ms[name]) for p in points if name in p.ms])
     return Sweep(
         points=points,
+        kinds={name: kinds[name] for name in names},
         fixed_ms=fixed,
         gbps=rate,
         crossover_bytes=cross,
-        sentence=_sentence(points, names, fixed, rate, cross),
+        sentence=_sentence(points, kinds, fixed, rate, cross),
         notes=notes,
     )
 
@@ -106,6 +110,7 @@ def _point(
     seconds: float,
     cancelled: Callable[[], bool],
     notes: list[str],
+    kinds: dict[str, Kind],
 ) -> Point | None:
     try:
         gm, inputs = make(size)
@@ -121,6 +126,7 @@ def _point(
         except FxscopeError as error:
             notes.append(f"size {size}: {error}")
             continue
+        kinds[name] = executor.kind
         if executor.modelled is not None:
             ms[name] = executor.modelled * 1e3
         else:
@@ -146,24 +152,36 @@ def regimes(samples: Sequence[tuple[int, float]]) -> tuple[float, float, int | N
 
 
 def _sentence(
-    points: list[Point], names: list[str], fixed: dict[str, float], rate: dict[str, float], cross: dict[str, int | None]
+    points: list[Point],
+    kinds: dict[str, Kind],
+    fixed: dict[str, float],
+    rate: dict[str, float],
+    cross: dict[str, int | None],
 ) -> str:
     parts = []
-    for name in names:
-        at = cross[name]
+    names = list(cross)
+    for name, at in cross.items():
+        said = labelled(name, kinds[name])
         if at is None:
             parts.append(
-                f"{name} takes {_time(fixed[name])} whatever the size up to {_size(points[-1].bytes)}: launches decide, "
+                f"{said} takes {_time(fixed[name])} whatever the size up to {_size(points[-1].bytes)}: launches decide, "
                 "fewer and larger calls help"
             )
         else:
             parts.append(
-                f"{name} takes {_time(fixed[name])} whatever the size below about {_size(at)} of traffic (launches decide); "
+                f"{said} takes {_time(fixed[name])} whatever the size below about {_size(at)} of traffic (launches decide); "
                 f"above, time grows with bytes at {rate[name]:.1f} GB/s (bandwidth decides, only moving less helps)"
             )
-    if len(names) > 1:
-        parts.append(_crossing(points, names[0], names[1:]))
+    # A model's time or an interpreter's says nothing about this machine's, so it overtakes nothing.
+    alike = [name for name in names[1:] if kinds[name] == kinds[names[0]] == "measured"]
+    if alike:
+        parts.append(_crossing(points, names[0], alike))
     return ". ".join(part for part in parts if part) + "."
+
+
+def labelled(name: str, kind: Kind) -> str:
+    """An executor's name, with what its times are where they were not measured."""
+    return name if kind == "measured" else f"{name} ({kind})"
 
 
 def _crossing(points: list[Point], first: str, others: list[str]) -> str:
@@ -204,7 +222,9 @@ def plot(found: Sweep, width: int = 58, height: int = 14) -> str:
     left, right = _size(int(10**low_x)), _size(int(10**high_x))
     lines.append(f"{'':>11}{left}{right:>{width - len(left)}}  traffic")
     lines.append(
-        f"{'':>11}" + "  ".join(f"{chr(ord('a') + at)} {name}" for at, name in enumerate(names)) + "  * several"
+        "  "
+        + "  ".join(f"{chr(ord('a') + at)} {labelled(name, found.kinds[name])}" for at, name in enumerate(names))
+        + "  * several"
     )
     return "\n".join(lines)
 

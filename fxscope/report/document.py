@@ -158,8 +158,8 @@ def export_of(recording: Recording) -> ExportReport | None:
     return read_export(recording) if any(recording.count(kind) for kind in kinds) else None
 
 
-def encode_document(document: msgspec.Struct) -> str:
-    """A document as indented JSON; text that no output can encode is replaced."""
+def encode_document(document: msgspec.Struct | dict[str, Any]) -> str:
+    """A document as indented JSON that is harmless to print; text that no output can encode is escaped."""
     try:
         raw = msgspec.json.encode(document)
     except UnicodeEncodeError:

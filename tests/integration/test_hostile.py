@@ -116,22 +116,26 @@ COMMANDS: list[tuple[str, ...]] = [
     ("diagnose", "{}"),
     ("diagnose", "{}", "--json"),
     ("check", "{}", "--max-graph-breaks", "0"),
+    ("check", "{}", "--json"),
     ("events", "{}"),
     ("events", "{}", "--json"),
     ("artifacts", "{}", "-o", "files"),
     ("annotate", "{}"),
+    ("annotate", "{}", "--json"),
     ("ranks", "{}"),
     ("scrub", "{}", "clean"),
     ("diff", "{}", "{}"),
+    ("diff", "{}", "{}", "--json"),
     ("export", "dot", "{}", "--graph", "0/0", "-o", "g.dot"),
     ("export", "json", "{}", "--graph", "0/0", "-o", "g.json"),
     ("export", "repro", "{}", "--graph", "0/0", "-o", "repro.py"),
     ("export", "perfetto", "{}", "-o", "trace.json"),
     ("passes", "{}", "--graph", "0/0"),
+    ("passes", "{}", "--graph", "0/0", "--json"),
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: "-".join(c[:2] if c[0] == "export" else (c[0], *c[2:3])))
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: "-".join(part for part in c if part != "{}"))
 def test_every_verb_stands_it(command: tuple[str, ...], hostile: Path, watched: dict[str, str], tmp_path: Path) -> None:
     before = set(Path("/tmp").glob("fxscope-escaped*"))
     done = _run(*(part.format(hostile) for part in command), env=watched, cwd=tmp_path)

@@ -98,6 +98,19 @@ def test_the_hint_of_torch_fails_and_the_table_says_so(tmp_path: Path) -> None:
     assert finding["change"] == ""
 
 
+def test_a_run_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import os, time\nopen('pid', 'w').write(str(os.getpid()))\nprint('begun', flush=True)\ntime.sleep(300)\n"
+    )
+    (tmp_path / "pid").write_text("0")
+    done = fxscope("try", "--json", "--timeout", "10", "--what", "dynamic", "slow.py", cwd=tmp_path)
+    base = document(done)["base"]
+    assert (base["exit_code"], base["problem"], base["output"]) == (124, "stopped after 10 s", "begun\n")
+    process = int((tmp_path / "pid").read_text())
+    assert process > 0
+    assert not Path(f"/proc/{process}/stat").exists() or Path(f"/proc/{process}/stat").read_text().split()[2] == "Z"
+
+
 def test_wrong_use_is_one_line(tmp_path: Path) -> None:
     done = fxscope("try", "--what", "nonsense", "x.py", cwd=tmp_path)
     assert done.returncode == 2

@@ -117,10 +117,19 @@ def test_kinds_are_not_compared():
     assert (row.kind, row.speedup, row.how, row.runs) == ("modelled", None, "cost model", 0)
     assert row.median_ms == row.p10_ms
     assert row.median_ms > 4  # two islands of 2 ms, and the rest modelled
+    assert (row.peak_share, row.predicted_ms) == (None, None)  # this machine's ceilings are not the model's
     found = compare(gm, inputs, ["eager", Part(kind="interpreted")], seconds=0.01, rounds=3, machine=MACHINE)
     row = found.rows[1]
     assert (row.kind, row.speedup, row.gbps) == ("interpreted", None, None)
     assert row.median_ms > 0
+    found = compare(gm, inputs, [Part(kind="interpreted"), "eager"], seconds=0.01, rounds=3, machine=MACHINE)
+    assert [row.speedup for row in found.rows] == [None, None]
+    for other, kind in ((Part(kind="modelled", seconds=1e-9), "modelled"), (Part(kind="interpreted"), "interpreted")):
+        swept = sweep(lambda size: (gm, inputs), [6], ["eager", other], MACHINE, seconds=0.01)
+        assert swept.kinds == {"eager": "measured", other.name: kind}
+        assert f"{other.name} ({kind}) takes" in swept.sentence
+        assert "faster" not in swept.sentence
+        assert f"b {other.name} ({kind})" in plot(swept)
 
 
 def test_missing_and_failing_executors_are_rows():
