@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -219,6 +220,8 @@ class Stepper:
         assert self._outputs is not None
         now = numeric.difference(got, self._exact, self.tolerances)
         was = numeric.difference(self._outputs, self._exact, self.tolerances)
+        if now.text or was.text or not math.isfinite(was.max_rel):
+            return False  # in fp64 the graph computes something else (an index flips): no judge
         found.text = f"against fp64: {now.max_rel:.1e} now, {was.max_rel:.1e} before"
         return now.max_rel <= 1.5 * was.max_rel
 

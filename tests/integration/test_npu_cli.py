@@ -165,7 +165,7 @@ def test_report_of_a_recorded_model(recording, tmp_path):
     assert island["macs"] == 2 * 8 * (16 * 48 + 2 * 8 * 16 + 16 * 16)
     assert {op["pole"] for op in island["ops"]} <= {"load", "execute", "store"}
     assert any("npu_attention.py:" in op["source"] for op in island["ops"])
-    assert all("modelled" in island["assumptions"][0] for _ in (0,))
+    assert "modelled" in island["assumptions"][0]
     softmax = {choice["softmax"]: choice for choice in document["choices"]}
     assert softmax["decompose"]["islands"] == 1 < softmax["host"]["islands"]
     trace = json.loads(timeline.read_text())

@@ -220,3 +220,19 @@ def test_a_graph_that_does_not_run_is_stepped_with_a_note():
     stepper = Stepper(torch.fx.GraphModule(nn.Module(), graph), "dce", [torch.randn(2, 3)])
     assert stepper.run()[0].status == "unchanged"
     assert any("does not run on the probe inputs" in note for note in stepper.notes)
+
+
+def test_a_graph_that_computes_something_else_in_fp64_is_no_judge():
+    class Absorbs(torch.nn.Module):
+        def forward(self, x):
+            return torch.argmax(x + 1e8, 0), torch.sin(x)  # in fp32 all sums are equal, in fp64 they are not
+
+    def wrong(gm):
+        for node in gm.graph.nodes:
+            if node.target is torch.sin:
+                node.target = torch.cos
+        gm.recompile()
+        return gm
+
+    (step,) = Stepper(symbolic_trace(Absorbs()), [wrong], [torch.linspace(0, 1, 50)]).run()
+    assert step.status == "numbers"
