@@ -69,6 +69,7 @@ class Process:
         log: Number of the log in the recording.
         pid: Its id as logged.
         rank: From the log's file name, else from its events.
+        graphs: Attempts by the number that our recorder gave to what they handed to a backend.
         prefix: Of the keys of its compiles, ``""``, ``"r1:"`` or ``"p4242:"``.
     """
 
@@ -84,6 +85,7 @@ class Process:
         self.slots: dict[tuple[int | None, int | None, int | None], Slot] = {}
         self.by_base: dict[str, list[Slot]] = {}
         self.frames: dict[tuple[int | None, int | None], Compile] = {}
+        self.graphs: dict[int, Attempt] = {}
         self._undated: list[tuple[Compile | Recompile, bytes]] = []
         self._lines: dict[tuple[Any, ...], SourceLine] = {}
 

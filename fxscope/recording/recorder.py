@@ -43,6 +43,9 @@ def take_graph_facts(state: State, process: Process, number: int, event: Event, 
     value = read_json(index, event)
     if attempt is None or not value:
         return
+    graph = numbers.integer(value.get("graph"), None)
+    if graph is not None:
+        process.graphs[graph] = attempt
     record = attempt.record
     record.backend = text_or_none(value.get("backend")) or record.backend
     record.nodes = numbers.integer(value.get("nodes"), record.nodes)
@@ -75,7 +78,10 @@ def take_launches(state: State, process: Process, number: int, event: Event, ind
 
 
 def _launched(process: Process, entry: dict[str, Any]) -> Attempt | None:
-    """The attempt whose entry was called."""
+    """The attempt whose entry was called: by the number of its graph, as an id comes again after a reset."""
+    known = process.graphs.get(numbers.integer(entry.get("graph"), -1) or 0)
+    if known is not None:
+        return known
     base, _, use = str(entry.get("id")).partition("#")
     slots = process.by_base.get(base)
     if not slots:
@@ -88,7 +94,6 @@ def _times(value: Any) -> CallTimes | None:
     if not isinstance(value, dict):
         return None
     return CallTimes(
-        calls=numbers.integer(value.get("calls"), 0) or 0,
         samples=numbers.integer(value.get("samples"), 0) or 0,
         mean=numbers.number(value.get("mean")),
         min=numbers.number(value.get("min")),

@@ -263,7 +263,6 @@ class CallTimes(msgspec.Struct, kw_only=True):
         clock: ``host`` or ``device`` (device events).
     """
 
-    calls: int = 0
     samples: int = 0
     mean: float | None = None
     min: float | None = None

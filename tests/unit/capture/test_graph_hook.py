@@ -186,3 +186,15 @@ def test_counting_survives_wrapping_and_forgetting() -> None:
     assert entry.calls == 0
     counted()
     assert entry.calls == 1
+
+
+def test_calls_belong_to_their_entry_after_a_reset_gave_its_id_anew(tmp_path: Path) -> None:
+    with fxscope.record(tmp_path / "r"):
+        for function, times in ((lambda x: x * 2, 7), (lambda x: x * 3 + 1, 3)):
+            torch._dynamo.reset()
+            compiled = torch.compile(function, backend="eager")
+            for _ in range(times):
+                compiled(torch.ones(2))
+    recording = fxscope.open(tmp_path / "r")
+    assert [(row.id.partition("#")[2], row.calls) for row in recording.compiles] == [("", 7), ("2", 3)]
+    assert [launch.calls for launch in recording.launches] == [7, 3]
