@@ -73,6 +73,8 @@ def flush(recorder: Recorder, final: bool = False) -> None:
     for entry in ENTRIES[recorder.first_entry :]:
         row: dict[str, Any] = {"id": entry.id, "attempt": entry.attempt, "graph": entry.graph, "calls": entry.calls}
         if entry.timing is not None:
+            if final:
+                entry.timing.collect()
             row.update(entry.timing.summary())
         if row["calls"] and recorder.flushed.get(entry.graph) != row:
             recorder.flushed[entry.graph] = row

@@ -30,15 +30,23 @@ class Samples:
         self.clock = "device"
         self._pending.append((begin, end))
 
+    def collect(self) -> None:
+        """Read the pairs of events that have passed, without waiting for any.
+
+        Only in a thread of the program's, between its calls: a query from another thread ends a CUDA graph that is being captured.
+        """
+        pending, self._pending = self._pending, []
+        try:
+            for begin, end in pending:
+                if end.query():
+                    self.times.append(begin.elapsed_time(end) / 1e3)
+                else:
+                    self._pending.append((begin, end))
+        except RuntimeError:
+            self._pending = []  # the device has failed, which the program hears from its own calls; the samples are lost
+
     def summary(self) -> dict[str, Any] | None:
-        """Count, total, mean, extremes; None where nothing was sampled. Never waits for a device."""
-        waiting = []
-        for begin, end in self._pending:
-            if end.query():
-                self.times.append(begin.elapsed_time(end) / 1e3)
-            else:
-                waiting.append((begin, end))
-        self._pending = waiting
+        """Count, total, mean, extremes of what was collected; None where nothing was sampled."""
         if not self.times:
             return None
         total = sum(self.times)
@@ -58,6 +66,11 @@ class Timing:
     def __init__(self) -> None:
         self.forward = Samples()
         self.backward = Samples()
+
+    def collect(self) -> None:
+        """Read the device events that have passed."""
+        self.forward.collect()
+        self.backward.collect()
 
     def summary(self) -> dict[str, Any]:
         """The fields that ``fxscope.launches`` carries."""
@@ -98,6 +111,8 @@ def timed(function: Callable[..., Any], entry: Entry) -> Callable[..., Any]:
         if seen == 1 or (seen > _DENSE and seen % _STRIDE):
             return function(*args, **kwargs)
         cuda = _cuda_of(args)
+        if cuda is not None:
+            timing.collect()
         watch = _Watch(timing.forward, cuda)
         result = function(*args, **kwargs)
         watch.stop()

@@ -270,6 +270,8 @@ def _beyond(recording: Recording, baseline: Baseline) -> list[Violation]:
                     file=entry.file,
                 )
             )
+    if baseline.graphs and not now.graphs:
+        found.append(Violation(rule="baseline", message=f"nothing was compiled, known {baseline.graphs} graphs"))
     for name, number, before in (
         ("limit hits", now.limit_hits, baseline.limit_hits),
         ("failures", now.failures, baseline.failures),

@@ -105,6 +105,12 @@ def test_a_baseline_does_not_mind_moved_lines(printing: Path) -> None:
     assert violations(recording, Budget(), baseline) == []
 
 
+def test_a_run_that_compiles_nothing_passes_no_baseline_that_knows_graphs(printing: Path, tmp_path: Path) -> None:
+    (tmp_path / "session.json").write_text("{}")
+    (violation,) = violations(fxscope.open(tmp_path), Budget(), baseline_of(fxscope.open(printing)))
+    assert violation.message == "nothing was compiled, known 2 graphs"
+
+
 def test_bad_baselines(printing: Path, tmp_path: Path) -> None:
     error, _ = run(printing, "--baseline", tmp_path / "none.json")
     assert isinstance(error, UnreadableError)

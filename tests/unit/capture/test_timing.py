@@ -1,0 +1,49 @@
+"""Sampled times by device events, with events that pass when the test says so."""
+
+from __future__ import annotations
+
+from fxscope.capture.timing import Samples
+
+
+class Event:
+    """As torch.cuda.Event: ``at`` is None until the device has passed it."""
+
+    def __init__(self, at: float | None, broken: bool = False) -> None:
+        self.at, self.broken, self.queries = at, broken, 0
+
+    def query(self) -> bool:
+        self.queries += 1
+        if self.broken:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        return self.at is not None
+
+    def elapsed_time(self, end: Event) -> float:
+        assert self.at is not None
+        assert end.at is not None
+        return end.at - self.at
+
+
+def test_events_are_read_when_they_have_passed_and_by_collect_alone() -> None:
+    samples, late = Samples(), Event(None)
+    samples.add_events(Event(1.0), Event(3.0))
+    samples.add_events(Event(4.0), late)
+    assert samples.summary() is None
+    assert late.queries == 0
+    samples.collect()
+    found = samples.summary()
+    assert found is not None
+    assert (found["samples"], found["mean"], found["clock"]) == (1, 2e-3, "device")
+    late.at = 10.0
+    samples.collect()
+    samples.collect()
+    found = samples.summary()
+    assert found is not None
+    assert (found["samples"], found["max"], late.queries) == (2, 6e-3, 2)
+
+
+def test_a_device_that_failed_costs_the_samples_and_raises_nothing() -> None:
+    samples = Samples()
+    samples.add_events(Event(1.0), Event(None, broken=True))
+    samples.collect()
+    samples.collect()
+    assert samples.summary() is None
