@@ -57,8 +57,9 @@ def eliminate_common_subexpressions(gm: GraphModule, context: Context) -> GraphM
             continue
         arguments, spec = torch.utils._pytree.tree_flatten((node.args, dict(node.kwargs)))
         try:
-            # Types too: 1, 1.0 and True are equal, but not the same argument.
-            key = (node.op, node.target, str(spec), tuple((type(item), item) for item in arguments))
+            # Types and signs too: 1, 1.0 and True are equal, and 0.0 and -0.0, but not the same argument.
+            exact = tuple((type(item), repr(item) if isinstance(item, float | complex) else item) for item in arguments)
+            key = (node.op, node.target, str(spec), exact)
             first = seen.setdefault(key, node)
         except TypeError:  # an unhashable literal: never equal to anything
             continue

@@ -177,3 +177,9 @@ def test_pointwise_chains_are_grouped_and_run_the_same():
         assert torch.equal(got, want)
     again = group_pointwise(clone(made), Context())  # names of the first grouping are taken
     assert torch.equal(again(*inputs)[0], gm(*inputs)[0])
+
+
+def test_zeros_of_either_sign_are_two_arguments():
+    gm = symbolic_trace(lambda x: (1 / (x * 0.0), 1 / (x * -0.0)))
+    made = eliminate_common_subexpressions(clone(gm), Context())
+    assert [float(item) for item in made(torch.ones(()))] == [float("inf"), float("-inf")]
