@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fxscope.recording.metrics import number
 from fxscope.trace.line import BadEnvelope, decode_json
 
 if TYPE_CHECKING:
@@ -159,12 +160,16 @@ def _add_artifact(recording: Recording, summary: RankSummary, id_: str, artifact
     if artifact.name == _SCHEDULE and isinstance(payload, list):
         summary.collectives += [(id_, _short(str(op))) for op in payload]
     elif artifact.name == _EXECUTION and isinstance(payload, dict):
-        summary.execution += [str(_graph_name(step)) for step in payload.get("graph_execution_order") or ()]
+        summary.execution += [str(_graph_name(step)) for step in _list(payload.get("graph_execution_order"))]
     elif artifact.name == _RUNTIME and isinstance(payload, dict):
-        ops = [op for op in payload.get("ops") or () if isinstance(op, dict)]
+        ops = [op for op in _list(payload.get("ops")) if isinstance(op, dict)]
         digest = hashlib.sha256(msgspec.json.encode([op.get("outputs") for op in ops])).hexdigest()[:12]
         summary.tensors[id_] = digest
-        summary.runtimes[id_] = sum(float(op.get("estimated_runtime_ns") or 0.0) for op in ops)
+        summary.runtimes[id_] = sum(number(op.get("estimated_runtime_ns")) or 0.0 for op in ops)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _graph_name(step: Any) -> Any:

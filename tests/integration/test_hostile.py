@@ -73,6 +73,15 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
             _artifact("recompile_reasons", deep, "json"),
             _artifact("recompile_reasons", json.dumps([EVIL] * 3), "json"),
             _artifact("fxscope.launches", json.dumps({"entries": [{"id": "0/0", "calls": 10**400}]}), "json"),
+            _artifact("fxscope.launches", json.dumps({"entries": [{"id": [], "graph": {}, "calls": 1}]}), "json"),
+            _artifact("fxscope.graph", json.dumps({"graph": [], "inputs": [3], "backend": {}}), "json"),
+            _artifact("fxscope.session", json.dumps({"argv": 3, "cwd": [], "devices": [3], "rank": "x"}), "json"),
+            _artifact("fxscope.config", json.dumps({"values": {"torch._dynamo.config.x": [[]]}, "main": 1}), "json"),
+            _artifact("fxscope.failure", json.dumps({"id": [], "stack": [3], "message": {}, "line": "x"}), "json"),
+            _artifact("inductor_runtime_and_tensor_meta", json.dumps({"ops": 3}), "json"),
+            _artifact("inductor_runtime_and_tensor_meta", json.dumps({"ops": [{"estimated_runtime_ns": "x"}]}), "json"),
+            _artifact("graph_execution", json.dumps({"graph_execution_order": 3}), "json"),
+            _artifact("inductor_provenance_tracking_node_mappings", json.dumps({"postToPre": 3}), "json"),
             _artifact("dynamo_graph_break_reason", f"Graph break in user code at {EVIL}:{10**25}\n{EVIL}"),
             _event(
                 {
