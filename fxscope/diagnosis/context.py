@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,6 @@ from fxscope.recording.userline import is_user_file
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
-
-NOTICE = "fxscope.notice"
 
 
 class Context:
@@ -53,27 +52,14 @@ class Context:
         return raw if isinstance(raw, dict) else {}
 
     @cached_property
-    def notices(self) -> list[dict[str, Any]]:
-        """Facts that the recorder noted because no log of torch has them."""
-        found = []
-        for artifact in self.recording.artifacts:
-            if artifact.name == NOTICE:
-                try:
-                    value = json.loads(self.recording.text(artifact.event))
-                except ValueError:
-                    continue  # torn last line of a killed run
-                found.extend(value if isinstance(value, list) else [value])
-        return [item for item in found if isinstance(item, dict)]
-
-    @cached_property
     def script(self) -> str:
         """How to name the program in a command: its path as recorded, ``SCRIPT`` where the log does not know."""
         argv = self.recording.session.argv
-        return " ".join(argv) if argv else "SCRIPT"
+        return shlex.join(argv) if argv else "SCRIPT"
 
     def try_command(self, change: str) -> str:
         """The command that tries one change."""
-        return f"fxscope try --what {change} {self.script}"
+        return f"fxscope try --what {shlex.quote(change)} {self.script}"
 
     def check_command(self, budget: str) -> str:
         """The command that holds a budget after an edit."""

@@ -5,11 +5,18 @@ from __future__ import annotations
 import ast
 import os
 import re
-from typing import Any
 
 from fxscope.diagnosis.context import Context, user_place
 from fxscope.diagnosis.findings import Evidence, Finding
-from fxscope.diagnosis.program import files_of, generator_compiled, is_compile_call, late_hooks, scopes, statements
+from fxscope.diagnosis.program import (
+    Place,
+    files_of,
+    generator_compiled,
+    is_compile_call,
+    late_hooks,
+    scopes,
+    statements,
+)
 from fxscope.diagnosis.statement import code_at, source_tree
 
 _MODES = re.compile(
@@ -19,9 +26,7 @@ _MODES = re.compile(
 
 def findings(context: Context) -> list[Finding]:
     """Nothing compiled at all, functions that were compiled and never ran, dispatch modes, hooks that came late."""
-    hooks = [notice for notice in context.notices if notice.get("kind") == "late-hook"] or _hooks_in_program(context)
-    found = [_late_hook(context, notice) for notice in hooks]
-    found += [_dispatch_mode(context, notice) for notice in context.notices if notice.get("kind") == "dispatch-mode"]
+    found = [_late_hook(context, place) for place in _hooks_in_program(context)]
     if not found and not context.recording.compiles and not context.recording.failures:
         found.append(_nothing(context))
     if not found and context.recording.compiles and not context.recording.totals.graphs:
@@ -69,20 +74,15 @@ def _empty(context: Context) -> list[Finding]:
     ]
 
 
-def _hooks_in_program(context: Context) -> list[dict[str, Any]]:
+def _hooks_in_program(context: Context) -> list[Place]:
     """Hooks that came late, by the program's text; only where hooks are not guarded and something was compiled."""
     compiled = [each for each in context.recording.compiles if each.status == "ok"]
     if not compiled or context.dynamo_config(compiled[0]).get("skip_nnmodule_hook_guards") is False:
         return []
-    return [
-        {"kind": "late-hook", "file": place.file, "line": place.line, "text": place.text}
-        for file in files_of(context)
-        for place in late_hooks(file)
-    ]
+    return [place for file in files_of(context) for place in late_hooks(file)]
 
 
 def _nothing(context: Context) -> Finding:
-    calls = [notice for notice in context.notices if notice.get("kind") == "torch-compile"]
     program = _program(context)
     tree = source_tree(program) if program else None
     mode = _mode_in(tree) if tree is not None else None
@@ -92,7 +92,7 @@ def _nothing(context: Context) -> Finding:
     generator = generator_compiled(program) if program else None
     if generator is not None:
         ids.append("generator")
-    site = _site(calls, program, tree)
+    site = _site(program, tree)
     file, line, why, fix = site
     if generator is not None:
         line, why = (
@@ -126,11 +126,7 @@ def _nothing(context: Context) -> Finding:
         fix=fix,
         gain="the model runs compiled at all",
         verify=f"fxscope run --headless -o after.fxscope {context.script} && fxscope report after.fxscope",
-        evidence=[Evidence(kind="note", text="no compile in the log")]
-        + [
-            Evidence(kind="note", text=f"torch.compile called at {notice.get('file')}:{notice.get('line')}")
-            for notice in calls[:5]
-        ],
+        evidence=[Evidence(kind="note", text="no compile in the log")],
         cost=1.0,
     )
 
@@ -144,21 +140,13 @@ def _program(context: Context) -> str:
     return ""
 
 
-def _site(calls: list[dict[str, Any]], program: str, tree: ast.Module | None) -> tuple[str, int, str, str]:
+def _site(program: str, tree: ast.Module | None) -> tuple[str, int, str, str]:
     """File, line, cause and fix of the torch.compile call that came to nothing."""
     if tree is not None:
         suspects = list(_suspects(tree))
         if suspects:
             node, why, fix = suspects[0]
             return program, node.lineno, why, fix
-    if calls:
-        first = calls[0]
-        return (
-            str(first.get("file") or program),
-            int(first.get("line") or 0),
-            "torch.compile was called, but what it returned never ran.",
-            "Keep the result and call it: model = torch.compile(model); or compile in place: model.compile().",
-        )
     if program and tree is not None and (decorated := _compile_calls(tree)):
         return (
             program,
@@ -237,39 +225,16 @@ def _mode_in(tree: ast.Module) -> ast.expr | None:
     return None
 
 
-def _dispatch_mode(context: Context, notice: dict[str, Any]) -> Finding:
-    mode = str(notice.get("text") or "a dispatch mode")
-    ids = ["dispatch-mode"] if context.recording.compiles else ["nothing-compiled", "dispatch-mode"]
-    file, line = str(notice.get("file") or ""), int(notice.get("line") or 0)
-    return Finding(
-        ids=ids,
-        category="nothing-compiled",
-        severity="high",
-        title=f"Compiled calls ran eager under {mode}",
-        file=file,
-        line=line,
-        function=str(notice.get("function") or ""),
-        code=code_at(file, line),
-        cause=f"{mode} was active when the compiled function was called; Dynamo steps aside under a dispatch mode, without a word.",
-        fix="Leave the mode while the compiled function is called, or use it on the eager model only.",
-        gain="these calls run compiled",
-        verify=context.check_command("--max-graph-breaks 0"),
-        evidence=[Evidence(kind="note", text=f"{mode} at {file}:{line}")],
-        cost=1.0,
-    )
-
-
-def _late_hook(context: Context, notice: dict[str, Any]) -> Finding:
-    file, line = str(notice.get("file") or ""), int(notice.get("line") or 0)
+def _late_hook(context: Context, place: Place) -> Finding:
     return Finding(
         ids=["late-hook"],
         category="wrong",
         severity="high",
         title="A hook was registered on a module after it was compiled",
-        file=file,
-        line=line,
-        function=str(notice.get("function") or ""),
-        code=code_at(file, line),
+        file=place.file,
+        line=place.line,
+        function="",
+        code=code_at(place.file, place.line),
         cause="Hooks are not guarded (torch._dynamo.config.skip_nnmodule_hook_guards is True), so the code compiled before goes on without calling this hook.",
         fix=(
             "Register the hook before the first compiled call; or set torch._dynamo.config.skip_nnmodule_hook_guards = False before compiling "
@@ -277,7 +242,7 @@ def _late_hook(context: Context, notice: dict[str, Any]) -> Finding:
         ),
         gain="the hook is called",
         verify="fxscope try --what config:skip_nnmodule_hook_guards=False " + context.script,
-        evidence=[Evidence(kind="note", text=str(notice.get("text") or "hook"))],
+        evidence=[Evidence(kind="note", text=place.text)],
         cost=10.0,
         change="config:skip_nnmodule_hook_guards=False",
     )
