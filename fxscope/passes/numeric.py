@@ -65,6 +65,20 @@ def run(gm: GraphModule, inputs: Sequence[Any], seed: int = 0) -> list[Any]:
     return results
 
 
+def returned(gm: GraphModule, results: Sequence[Any], count: int) -> Sequence[Any]:
+    """Of what ``run`` gave, what a callable in the graph's place must return: without the inputs and buffers written to.
+
+    Args:
+        gm: The graph.
+        results: What ``run`` gave for it.
+        count: How many values the callable returned. Too few do not shorten the answer, so that ``difference`` sees it.
+    """
+    import torch
+
+    leaves = torch.utils._pytree.tree_leaves(gm.graph.output_node().args[0])
+    return results[: max(count, len(leaves))]
+
+
 def difference(got: Sequence[Any], want: Sequence[Any], tolerances: dict[str, float] | None = None) -> Difference:
     """Compare outputs one by one; integers and other values must be equal."""
     import torch

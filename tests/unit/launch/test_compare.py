@@ -109,6 +109,16 @@ def test_an_output_left_unwritten_is_found_by_poison():
     assert torch.equal(x, torch.ones(4))  # the caller's input is no output of ours
 
 
+def test_an_output_that_is_missing_is_wrong():
+    class Short(Eager):
+        def compile(self, island, example_inputs):
+            return Executable(lambda *inputs: island(*inputs)[:1])
+
+    gm = symbolic_trace(lambda x: (x + 1, x * 2))
+    (row,) = compare(gm, [torch.ones(3)], [Short()], seconds=0.01, rounds=3, machine=MACHINE).rows
+    assert (row.status, row.note) == ("wrong", "1 outputs instead of 2")
+
+
 def test_kinds_are_not_compared():
     gm, inputs = graph()
     gm.eval()
