@@ -216,7 +216,7 @@ class Shell(App[None]):
         self._fold_by_width()
         if away:
             self.tree_view.focus()
-        self._draw_bars()
+        self.call_after_refresh(self._draw_bars)  # the row of views has its new width only then
 
     def action_zoom(self) -> None:
         """Only the pane in focus, and back."""

@@ -71,4 +71,5 @@ def test_two_ranks_are_one_recording(tmp_path: Path) -> None:
     assert [process["rank"] for process in session["processes"]] == [0, 1]
     recording = fxscope.open(tmp_path / "r")
     assert recording.session.ranks == [0, 1]
-    assert [(compile_.rank, compile_.calls) for compile_ in recording.compiles] == [(0, 3), (1, 3)]
+    # Compiles come in the order of time, and either rank may be first.
+    assert sorted((compile_.rank, compile_.calls) for compile_ in recording.compiles) == [(0, 3), (1, 3)]
