@@ -42,7 +42,9 @@ class Tmux:
     def start(self, command: list[str], size: tuple[int, int] = (120, 36)) -> None:
         """Run a command; its exit code is printed when it ends."""
         shell = f"{shlex.join(command)}; echo exit=$?; sleep 300"
-        env = {**os.environ, "TERM": "screen-256color"}
+        # COLUMNS and LINES of the test runner would overrule the size of the terminal.
+        env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+        env["TERM"] = "screen-256color"
         subprocess.run(
             [
                 "tmux",
