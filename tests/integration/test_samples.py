@@ -17,6 +17,8 @@ from fxscope.recording.recording import open_recording
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 PARALLEL = {"two_ranks.py", "parallel_transformer.py"}  # tests/integration/test_run_program.py launches these
 BIG = {"gpt2.py", "resnet50.py"}  # recorded and checked by their own tests
+# Run, with and without recording, by test_parity_cases.py; and by the pages of docs/ that show them.
+ELSEWHERE = {"graph_breaks.py", "limit_hit.py", "recompile_storm.py", "conv_net.py", "fused_chain.py"}
 SCRIPTS = sorted(path.name for path in SAMPLES.glob("*.py"))
 
 
@@ -30,7 +32,7 @@ def test_a_sample_says_what_it_shows(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in SCRIPTS if name not in PARALLEL | BIG])
+@pytest.mark.parametrize("name", [name for name in SCRIPTS if name not in PARALLEL | BIG | ELSEWHERE])
 def test_a_sample_runs_alone(name: str, tmp_path: Path) -> None:
     env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
