@@ -28,18 +28,9 @@ class Driver:
             await self.pilot.pause()
             await self.app.workers.wait_for_complete()
             await self.pilot.pause()
-            if not any(worker.is_running for worker in self.app.workers) and await self._still():
+            if not any(worker.is_running for worker in self.app.workers):
                 return
         raise AssertionError("workers never came to rest")
-
-    async def _still(self) -> bool:
-        """Whether the screen stays as it is: layout goes on for a few turns after the last worker is done."""
-        before = self.frame()
-        for _ in range(2):
-            await self.pilot.pause(0.02)
-            if self.frame() != before:
-                return False
-        return True
 
     async def until(self, wanted: Callable[[], bool]) -> None:
         """Wait for something that no worker of ours does: the palette's search, a program in its terminal."""
