@@ -171,7 +171,10 @@ class Shell(App[None]):
 
     def _tabs(self) -> list[Item]:
         """The views with their digits; names are shortened, then left out, where there is no room."""
-        room = self._tabs_bar.size.width or self.window.width
+        # From what was asked for: right after the tree opens, the row's own width is still the old one.
+        left = self._left
+        hidden = left.has_class("-away") or left.has_class("-zoomed-away") or left.styles.width is None
+        room = self.window.width - (0 if hidden else int(left.styles.width.value))  # type: ignore[union-attr]
         letters = next((n for n in (99, 5, 4, 3, 0) if _tabs_width(self.active, n) <= room), 0)
         items = []
         for number, name in enumerate(VIEWS):
@@ -216,7 +219,7 @@ class Shell(App[None]):
         self._fold_by_width()
         if away:
             self.tree_view.focus()
-        self.call_after_refresh(self._draw_bars)  # the row of views has its new width only then
+        self._draw_bars()
 
     def action_zoom(self) -> None:
         """Only the pane in focus, and back."""
