@@ -14,6 +14,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("FXSCOPE_SHARED", ROOT.parent / "shared"))
 
+# The tools of the test extra (tlparse, coverage) lie beside the interpreter; `make test` does not activate the environment.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs ../shared, with the reason, where it is absent."""

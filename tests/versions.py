@@ -97,7 +97,7 @@ def check(python: str, backend: str, folder: Path) -> list[str]:
             if line.startswith('\t{"fxscope": '):
                 expect("unavailable", json.loads(line)["unavailable"], [])
         strict = subprocess.run(
-            ["tlparse", "--strict", "--no-browser", "-o", str(folder / "out"), str(log)],
+            [Path(sys.executable).parent / "tlparse", "--strict", "--no-browser", "-o", str(folder / "out"), str(log)],
             capture_output=True,
             check=False,
         )

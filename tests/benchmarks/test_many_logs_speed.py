@@ -20,7 +20,7 @@ from fxscope.graph.parse import parse_graph
 from tests.benchmarks.big_log import write_big_log
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1500)]
-TLPARSE = shutil.which("tlparse") or str(Path(sys.executable).parent / "tlparse")
+TLPARSE = "tlparse"
 RANKS = [sys.executable, "-m", "fxscope", "ranks"]
 
 

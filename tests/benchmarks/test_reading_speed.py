@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import fxscope
 from tests.benchmarks.big_log import write_big_log
 
 pytestmark = [pytest.mark.bench, pytest.mark.shared]
-TLPARSE = shutil.which("tlparse") or str(Path(sys.executable).parent / "tlparse")
+TLPARSE = "tlparse"
 REPORT = [sys.executable, "-m", "fxscope", "report"]
 
 
