@@ -11,11 +11,13 @@ from fxscope.errors import UsageError
 
 
 @click.command(
-    epilog="Example: fxscope annotate run.fxscope model.py    or    fxscope annotate run.fxscope --html margin.html"
+    epilog="\b\nExamples:\n  fxscope annotate run.fxscope model.py\n  fxscope annotate run.fxscope --html margin.html"
 )
-@click.argument("path")
+@click.argument("path", type=click.Path())
 @click.argument("file", required=False)
-@click.option("--html", "html_file", metavar="FILE", help="Write one self-contained HTML page instead.")
+@click.option(
+    "--html", "html_file", metavar="FILE", type=click.Path(), help="Write one self-contained HTML page instead."
+)
 @click.option("--whole", is_flag=True, help="Show whole files, not only the lines around a mark.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema annotate).")
 def command(path: str, file: str | None, html_file: str | None, whole: bool, as_json: bool) -> None:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import click
 
 
-@click.command(epilog="Example: fxscope artifacts -o out train.fxscope")
-@click.argument("path")
-@click.option("-o", "--output", metavar="DIR", help="Where to write; default: PATH's name with .artifacts, here.")
+@click.command(epilog="\b\nExample:\n  fxscope artifacts -o out train.fxscope")
+@click.argument("path", type=click.Path())
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    type=click.Path(),
+    help="Where to write; default: PATH's name with .artifacts, here.",
+)
 def command(path: str, output: str | None) -> None:
     """Write graphs, generated code, guards and every other artifact of a log out as files, a folder per compile."""
     from pathlib import Path

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from fxscope.launch.compare import Comparison, Row
 
 
-@click.command(epilog="Example: fxscope bench run.fxscope --graph 0/0 --executors eager,inductor,triton")
-@click.argument("path")
+@click.command(epilog="\b\nExample:\n  fxscope bench run.fxscope --graph 0/0 --executors eager,inductor,triton")
+@click.argument("path", type=click.Path())
 @click.option("--graph", "graph_id", metavar="ID", help="Compile id as fxscope report prints it, e.g. 0/1.")
 @click.option("--stage", default="dynamo", show_default=True, metavar="STAGE", help="Stage that holds the graph.")
 @click.option("--executors", default="eager,inductor", show_default=True, metavar="A,B", help="Targets by name.")

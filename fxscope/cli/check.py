@@ -11,8 +11,10 @@ import click
 from fxscope.errors import CheckFailed, UsageError
 
 
-@click.command(epilog="Example: fxscope check run.fxscope --max-graph-breaks 0 --max-recompiles 1 --junit fxscope.xml")
-@click.argument("path")
+@click.command(
+    epilog="\b\nExample:\n  fxscope check run.fxscope --max-graph-breaks 0 --max-recompiles 1 --junit fxscope.xml"
+)
+@click.argument("path", type=click.Path())
 @click.option("--max-graph-breaks", type=click.IntRange(min=0), help="Break events that are allowed.")
 @click.option("--max-recompiles", type=click.IntRange(min=0), help="Recompiles that are allowed.")
 @click.option("--max-compile-seconds", type=click.FloatRange(min=0), help="Seconds of compiling that are allowed.")
@@ -21,14 +23,19 @@ from fxscope.errors import CheckFailed, UsageError
     type=click.Choice(["high", "medium", "low", "info"]),
     help="Fail on findings of this severity or worse (medium where nothing else is asked for).",
 )
-@click.option("--baseline", metavar="FILE", help="Known breaks and recompiles; only what goes beyond them fails.")
+@click.option(
+    "--baseline",
+    metavar="FILE",
+    type=click.Path(),
+    help="Known breaks and recompiles; only what goes beyond them fails.",
+)
 @click.option(
     "--update-baseline",
     is_flag=True,
     help="Write the run's breaks and recompiles into --baseline FILE instead of comparing.",
 )
-@click.option("--junit", "junit_file", metavar="FILE", help="Write JUnit XML.")
-@click.option("--sarif", "sarif_file", metavar="FILE", help="Write SARIF 2.1.0 of the findings.")
+@click.option("--junit", "junit_file", metavar="FILE", type=click.Path(), help="Write JUnit XML.")
+@click.option("--sarif", "sarif_file", metavar="FILE", type=click.Path(), help="Write SARIF 2.1.0 of the findings.")
 @click.option("--github", is_flag=True, help="Print GitHub annotations of the findings.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema check).")
 def command(

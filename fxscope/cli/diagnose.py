@@ -8,9 +8,9 @@ import click
 
 
 @click.command(
-    epilog="Example: fxscope diagnose train-20260101-120000.fxscope    or    fxscope diagnose --json /tmp/traces"
+    epilog="\b\nExamples:\n  fxscope diagnose train-20260101-120000.fxscope\n  fxscope diagnose --json /tmp/traces"
 )
-@click.argument("path")
+@click.argument("path", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema diagnose).")
 @click.option(
     "--measure",

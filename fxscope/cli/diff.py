@@ -13,10 +13,10 @@ _CONDITIONS = ("new-breaks", "new-recompiles", "new-failures", "new-limit-hits",
 
 
 @click.command(
-    epilog="Example: fxscope diff before.fxscope after.fxscope --fail-on new-breaks,new-recompiles,slower:10%"
+    epilog="\b\nExample:\n  fxscope diff before.fxscope after.fxscope --fail-on new-breaks,new-recompiles,slower:10%"
 )
-@click.argument("first")
-@click.argument("second")
+@click.argument("first", type=click.Path())
+@click.argument("second", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema diff).")
 @click.option(
     "--fail-on",

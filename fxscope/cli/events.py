@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 
-@click.command(epilog="Example: fxscope events --type dynamo_graph_break_reason --payload train.fxscope")
-@click.argument("path")
+@click.command(epilog="\b\nExample:\n  fxscope events --type dynamo_graph_break_reason --payload train.fxscope")
+@click.argument("path", type=click.Path())
 @click.option("--type", "kind", metavar="T", help="Only events of this type, or artifacts of this name.")
 @click.option("--id", "graph_id", metavar="ID", help="Only events of this compile, e.g. 0/1 or r1:0/0_1.")
 @click.option("--payload", is_flag=True, help="Print envelope and payload below each event.")

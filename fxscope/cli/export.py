@@ -18,15 +18,14 @@ _SLOW = 3000  # nodes from which graphviz needs minutes
 
 
 @click.command(
-    epilog="Example: fxscope export svg run.fxscope --graph 0/0 --collapse 2 -o graph.svg    or    "
-    "fxscope export dot run.fxscope --graph 0/1 --against 0/0 --highlight diff"
+    epilog="\b\nExamples:\n  fxscope export svg run.fxscope --graph 0/0 --collapse 2 -o graph.svg\n  fxscope export dot run.fxscope --graph 0/1 --against 0/0 --highlight diff"
 )
 @click.argument("form", metavar="FORMAT", type=click.Choice(FORMATS))
-@click.argument("path")
+@click.argument("path", type=click.Path())
 @click.option("--graph", "graph_id", metavar="ID", help="Compile id as the report prints it, e.g. 0/1 or r1:0/0.")
 @click.option("--stage", default="dynamo", show_default=True, help="dynamo, pre_grad, joint, forward, backward, ...")
 @click.option("--index", default=0, help="Which of several graphs of that stage, from 0.")
-@click.option("-o", "output", metavar="FILE", help="Write here instead of to standard output.")
+@click.option("-o", "output", metavar="FILE", type=click.Path(), help="Write here instead of to standard output.")
 @click.option("--around", multiple=True, metavar="NODE", help="Draw only what is near this node; may be repeated.")
 @click.option("--hops", default=2, show_default=True, help="How near, in edges.")
 @click.option(
@@ -97,10 +96,13 @@ def _text(form: str, recording: Recording, compile_: Compile, options: Mapping[s
 
         return (f"{plain_line(line)}\n" for line in lines(graph))
     from fxscope.graph.load import recorded_symbols
+    from fxscope.graph.recorded import tensor_file
     from fxscope.graph.repro import repro
 
-    symbols = recorded_symbols(recording, compile_)
-    return [repro(graph, title=f"Graph {compile_.key} ({compile_.function}), stage {graph.stage}", symbols=symbols)]
+    title = f"Graph {compile_.key} ({compile_.function}), stage {graph.stage}"
+    kept = tensor_file(recording, compile_)
+    tensors = None if kept is None else str(kept)
+    return [repro(graph, title=title, symbols=recorded_symbols(recording, compile_), tensors=tensors)]
 
 
 def _drawing(recording: Recording, compile_: Compile, options: Mapping[str, Any]) -> str:

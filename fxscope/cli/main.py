@@ -13,7 +13,7 @@ from fxscope import __version__
 from fxscope.errors import FxscopeError
 from fxscope.names import ENV_DEBUG
 
-# Verb -> one line of help. The module fxscope.cli.<verb> owns `command`.
+# Verb -> one line of help. The module module_of(verb) owns `command`, and `json_schema` where it prints JSON.
 VERBS = {
     "run": "Run a program unchanged and record what torch.compile does to it.",
     "open": "Open the terminal app on a recording, a TORCH_TRACE folder or one log.",
@@ -36,32 +36,29 @@ VERBS = {
 }
 
 
+def module_of(verb: str) -> str:
+    """Name of the module that owns a verb; ``try`` is a keyword of Python's."""
+    return f"fxscope.cli.{'try_' if verb == 'try' else verb}"
+
+
 class LazyGroup(click.Group):
     """A click group that knows its verbs' names and help without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Verbs whose module is there, in the order of VERBS."""
-        here = os.path.dirname(__file__)
-        return [
-            verb
-            for verb in VERBS
-            if os.path.exists(os.path.join(here, f"{verb}_.py" if verb == "try" else f"{verb}.py"))
-        ]
+        """The verbs, in the order of VERBS."""
+        return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the verb's module."""
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"fxscope.cli.{'try_' if cmd_name == 'try' else cmd_name}")
-        command: click.Command = module.command
+        command: click.Command = importlib.import_module(module_of(cmd_name)).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verbs without importing any."""
-        verbs = [(verb, VERBS[verb]) for verb in self.list_commands(ctx)]
-        if verbs:
-            with formatter.section("Commands"):
-                formatter.write_dl(verbs)
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -72,13 +69,26 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             import difflib
 
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            near = difflib.get_close_matches(args[0], VERBS, 1)
             if near:
                 raise click.UsageError(f"{error.message.rstrip('.')}. Did you mean '{near[0]}'?", ctx) from error
             raise
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+Examples:
+  fxscope run train.py                              # the app opens on the live run
+  fxscope run --headless -o run.fxscope train.py    # a summary at the end
+  fxscope diagnose run.fxscope                      # what is wrong, and the fix
+
+\b
+Exit codes: 0 fine; 1 a check or comparison failed; 2 wrong usage; 3 the input
+cannot be read; 4 something needed is missing; 70 a fault of fxscope itself.
+`run` exits with the program's own code (128+n where signal n ended it).""",
+)
 @click.version_option(__version__, prog_name="fxscope")
 def cli() -> None:
     """See what torch.compile did to a program, what is wrong with it, and step through its graphs."""

@@ -24,14 +24,16 @@ _STAGE = click.option(
 )
 
 
-@click.group(epilog="Example: fxscope npu report run.fxscope --graph 0/0 --machine ethos-u65-512")
+@click.group(epilog="\b\nExample:\n  fxscope npu report run.fxscope --graph 0/0 --machine ethos-u65-512")
 def command() -> None:
     """Assemble, run, report and sweep NPU programs. Times are modelled, never measured."""
 
 
-@command.command(epilog="Example: fxscope npu asm add.s -o add.bin")
-@click.argument("source")
-@click.option("-o", "--output", metavar="FILE", help="Where the program goes (default: SOURCE with .bin).")
+@command.command(epilog="\b\nExample:\n  fxscope npu asm add.s -o add.bin")
+@click.argument("source", type=click.Path())
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(), help="Where the program goes (default: SOURCE with .bin)."
+)
 @click.option("--region", "sizes", multiple=True, metavar="R=BYTES", help="Size of a memory region: w, a, i, o or c.")
 @_MACHINE
 def asm(source: str, output: str | None, sizes: tuple[str, ...], machine: str | None) -> None:
@@ -44,8 +46,8 @@ def asm(source: str, output: str | None, sizes: tuple[str, ...], machine: str | 
     click.echo(f"{target}: {len(program.instructions)} instructions", err=True)
 
 
-@command.command(epilog="Example: fxscope npu dis add.bin")
-@click.argument("program")
+@command.command(epilog="\b\nExample:\n  fxscope npu dis add.bin")
+@click.argument("program", type=click.Path())
 @click.option("--flat", is_flag=True, help="Loops unrolled, as the queues see them.")
 @click.option("--node", metavar="NODE", help="Only the instructions of one FX node.")
 def dis(program: str, flat: bool, node: str | None) -> None:
@@ -68,8 +70,8 @@ def dis(program: str, flat: bool, node: str | None) -> None:
     click.echo(disassemble(instructions, found.comments()), nl=False)
 
 
-@command.command(epilog="Example: fxscope npu run add.s --seed 1 --interleave 5")
-@click.argument("program")
+@command.command(epilog="\b\nExample:\n  fxscope npu run add.s --seed 1 --interleave 5")
+@click.argument("program", type=click.Path())
 @click.option("--seed", default=0, show_default=True, help="Of the numbers in the weight and input regions.")
 @click.option("--interleave", default=0, metavar="N", help="Also run N random interleavings of the queues.")
 @click.option("--region", "sizes", multiple=True, metavar="R=BYTES", help="Size of a memory region, for program text.")
@@ -126,15 +128,15 @@ def run(program: str, seed: int, interleave: int, sizes: tuple[str, ...], machin
         click.echo(f"{name}: {result}")
 
 
-@command.command(epilog="Example: fxscope npu report run.fxscope --graph 0/0 --timeline npu.json")
-@click.argument("path")
+@command.command(epilog="\b\nExample:\n  fxscope npu report run.fxscope --graph 0/0 --timeline npu.json")
+@click.argument("path", type=click.Path())
 @_GRAPH
 @_STAGE
 @click.option("--softmax", type=click.Choice(["decompose", "host"]), default="decompose", show_default=True)
-@click.option("--timeline", metavar="FILE", help="Write a Chrome trace (open it in Perfetto).")
+@click.option("--timeline", metavar="FILE", type=click.Path(), help="Write a Chrome trace (open it in Perfetto).")
 @click.option("--listing", is_flag=True, help="Print the disassembly beside nodes and source lines.")
 @click.option("--live", is_flag=True, help="Print the live ranges of the intermediates.")
-@click.option("-o", "--output", metavar="FILE", help="Write the first island's program file.")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(), help="Write the first island's program file.")
 @_MACHINE
 @_JSON
 def report(
@@ -184,9 +186,9 @@ def report(
 
 
 @command.command(
-    epilog="Example: fxscope npu sweep run.fxscope --graph 0/0 --set array.rows+array.cols=8,16,32 --set dram.bytes_per_cycle=4,16"
+    epilog="\b\nExample:\n  fxscope npu sweep run.fxscope --graph 0/0 --set array.rows+array.cols=8,16,32 --set dram.bytes_per_cycle=4,16"
 )
-@click.argument("path")
+@click.argument("path", type=click.Path())
 @_GRAPH
 @_STAGE
 @click.option(
@@ -197,7 +199,7 @@ def report(
     metavar="KEY=V,V",
     help="Values of one number of the machine; KEY+KEY changes two together.",
 )
-@click.option("--plot", metavar="FILE", help="Write a bar chart (SVG).")
+@click.option("--plot", metavar="FILE", type=click.Path(), help="Write a bar chart (SVG).")
 @_MACHINE
 @_JSON
 def sweep(
@@ -232,7 +234,7 @@ def sweep(
     click.echo(sweeps.text(rows, where))
 
 
-@command.command(epilog="Example: fxscope npu spec ethos-u65-512")
+@command.command(epilog="\b\nExample:\n  fxscope npu spec ethos-u65-512")
 @click.argument("machine", required=False)
 @click.option("--isa", is_flag=True, help="The instruction set and the supported ops, as Markdown.")
 @click.option("--op", "name", metavar="NAME", help="One instruction.")

@@ -15,7 +15,7 @@ Examples:
   fxscope open train-20260101-120000.fxscope
   TORCH_TRACE=/tmp/trace python train.py & fxscope open /tmp/trace    # follows it while it grows"""
 )
-@click.argument("path")
+@click.argument("path", type=click.Path())
 def command(path: str) -> None:
     """Open the terminal app on PATH: a recording, a TORCH_TRACE folder or one log.
 

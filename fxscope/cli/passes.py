@@ -14,9 +14,9 @@ MARKS = {"applied": "✔", "unchanged": "·", "failed": "✖", "numbers": "✖"}
 
 
 @click.command(
-    epilog="Example: fxscope passes run.fxscope --graph 0/0 --pipeline conv-bn-fold,decompose:inductor,freeze --inference"
+    epilog="\b\nExample:\n  fxscope passes run.fxscope --graph 0/0 --pipeline conv-bn-fold,decompose:inductor,freeze --inference"
 )
-@click.argument("path", required=False)
+@click.argument("path", required=False, type=click.Path())
 @click.option("--graph", "graph_id", metavar="ID", help="Compile id as fxscope report prints it, e.g. 0/1.")
 @click.option("--stage", default="dynamo", show_default=True, metavar="STAGE", help="Stage that holds the graph.")
 @click.option("--pipeline", metavar="A,B,C", help="Passes in order: names, name:argument, or FILE.py:FUNCTION.")

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @click.command(
     "ranks",
-    epilog="Example:  fxscope ranks s3://logs/run7/ --workers 8 --parquet run7.parquet",
+    epilog="\b\nExample:\n  fxscope ranks s3://logs/run7/ --workers 8 --parquet run7.parquet",
 )
-@click.argument("path")
+@click.argument("path", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @click.option("--workers", type=int, default=1, show_default=True, help="Processes on this machine that read logs.")
 @click.option("--scheduler", metavar="URL", help="Dask scheduler (tcp://host:8786) whose workers read the logs.")

@@ -10,11 +10,11 @@ import click
 
 
 @click.command(
-    epilog="Example: fxscope report train-20260101-120000.fxscope    or    fxscope report --json /tmp/traces | jq .totals"
+    epilog="\b\nExamples:\n  fxscope report train-20260101-120000.fxscope\n  fxscope report --json /tmp/traces | jq .totals"
 )
-@click.argument("path")
+@click.argument("path", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document (fxscope schema report).")
-@click.option("--html", "html_file", metavar="FILE", help="Write one self-contained HTML page.")
+@click.option("--html", "html_file", metavar="FILE", type=click.Path(), help="Write one self-contained HTML page.")
 @click.option("--all", "everything", is_flag=True, help="Show every row instead of the first 20 of a section.")
 def command(path: str, as_json: bool, html_file: str | None, everything: bool) -> None:
     """What happened: frames, graphs, breaks, recompiles, failures, compile time.

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from fxscope.errors import MissingError, UnreadableError, UsageError
 
@@ -21,6 +22,11 @@ Examples:
 
 
 LAUNCHER = "fxscope.run.launcher"  # in a context's meta: the target came after "--", so it is a command
+
+
+def complete_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer files where a program is expected: click would offer nothing for arguments that it leaves alone."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 class RunCommand(click.Command):
@@ -50,7 +56,13 @@ class RunCommand(click.Command):
     epilog=EPILOG,
     short_help="Run a program unchanged and record it.",
 )
-@click.option("-o", "--output", metavar="DIR", help="Folder of the recording. Default: ./<script>-<time>.fxscope")
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    type=click.Path(),
+    help="Folder of the recording. Default: ./<script>-<time>.fxscope",
+)
 @click.option("--headless", is_flag=True, help="No terminal app: the program owns the terminal. Implied in a pipe.")
 @click.option("--backend", metavar="B", help="Use this backend in every torch.compile, whatever the program chose.")
 @click.option("--mode", metavar="M", help="Use this mode in every torch.compile.")
@@ -67,7 +79,7 @@ class RunCommand(click.Command):
 @click.option("--fusion-log", is_flag=True, help="Keep Inductor's fusion decisions.")
 @click.option("--quiet", is_flag=True, help="No summary at the end.")
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
-@click.argument("target", nargs=-1, type=click.UNPROCESSED)
+@click.argument("target", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_file)
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -9,9 +9,9 @@ import click
 
 @click.command(
     "scrub",
-    epilog="Example:  fxscope scrub train.fxscope shared.fxscope --keep names   # then look at it before you share it",
+    epilog="\b\nExample:\n  fxscope scrub train.fxscope shared.fxscope --keep names   # then look at it before you share it",
 )
-@click.argument("source", metavar="IN")
+@click.argument("source", metavar="IN", type=click.Path())
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
 @click.option(
     "--keep",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fxscope.cli.run import RunCommand
+from fxscope.cli.run import RunCommand, complete_file
 from fxscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,12 +38,14 @@ _MOST = 6  # changes proposed by findings that are tried without being asked for
     metavar="CHANGE",
     help="A change to try, repeatable. Default: what the findings of the first run propose.",
 )
-@click.option("-o", "--output", metavar="DIR", help="Folder of the recordings. Default: ./<script>-try-<time>")
+@click.option(
+    "-o", "--output", metavar="DIR", type=click.Path(), help="Folder of the recordings. Default: ./<script>-try-<time>"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema try).")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Stop a run after this long.")
 @click.option("--time-launches", is_flag=True, help="Sample how long compiled calls take, for a step time.")
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
-@click.argument("target", nargs=-1, type=click.UNPROCESSED)
+@click.argument("target", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_file)
 @click.pass_context
 def command(
     ctx: click.Context,
