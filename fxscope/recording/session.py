@@ -127,6 +127,7 @@ def _skipped(builder: Builder) -> list[str]:
     for index in builder.logs:
         notes += index.source.notes
         notes += index.notes
+        notes += [index.disused] if index.disused else []
         if index.torn > len(index.notes):
             notes.append(f"{index.source.path}: skipped {index.torn} broken events in all")
         if index.foreign:

@@ -44,6 +44,7 @@ class ByteSource:
         path: As the user named it; an fsspec URL for a remote log.
         data: The mapped bytes; empty for an empty file. Replaced by ``grow``.
         notes: What could not be read whole, one line each.
+        inode: Of the file that is mapped.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -51,16 +52,21 @@ class ByteSource:
         self.notes: list[str] = []
         self.data: mmap.mmap | bytes = b""
         self._follow = not is_url(self.path) and not self.path.endswith(COMPRESSED)
-        self._inode = 0
+        self.inode = 0
         try:
             with open(self.path, "rb") if self._follow else self._unpack() as file:
-                self._inode = os.fstat(file.fileno()).st_ino
+                self.inode = os.fstat(file.fileno()).st_ino
                 self._map(file)
         except (OSError, ValueError, EOFError) as error:
             raise UnreadableError(f"cannot read {self.path}: {getattr(error, 'strerror', None) or error}") from error
 
     def __len__(self) -> int:
         return len(self.data)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the file at ``path`` itself is mapped, not a copy that was unpacked or fetched."""
+        return self._follow
 
     def grow(self) -> int:
         """Take in what was appended; the new size. A file that shrank or was replaced is left as it was read.
@@ -72,7 +78,7 @@ class ByteSource:
             if not self._follow:
                 return len(self.data)
             at_path = os.stat(self.path)
-            if at_path.st_ino != self._inode or at_path.st_size < len(self.data):
+            if at_path.st_ino != self.inode or at_path.st_size < len(self.data):
                 raise UnreadableError(f"{self.path} was replaced while it was read; open it again")
             if at_path.st_size > len(self.data):
                 with open(self.path, "rb") as file:
@@ -89,7 +95,7 @@ class ByteSource:
             at_path = os.stat(self.path)
         except OSError:
             return True  # unlinked, but still there for us
-        return at_path.st_ino != self._inode or at_path.st_size >= end
+        return at_path.st_ino != self.inode or at_path.st_size >= end
 
     def close(self) -> None:
         """Unmap."""

@@ -17,7 +17,10 @@ from fxscope.trace.line import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fxscope.trace.bytesource import ByteSource
+    from fxscope.trace.keep import Kept
 
 # Frequent events that no record needs while the log is read: indexed, decoded only when somebody asks for them.
 LAZY = frozenset(
@@ -74,6 +77,13 @@ class Sink(Protocol):
         """One event that is not LAZY, in the order of the log."""
 
 
+class Nobody:
+    """A sink for who wants the index only."""
+
+    def take(self, index: LogIndex, event: Event) -> None:
+        """Nothing."""
+
+
 class LogIndex:
     """Offsets of every event of one log, in arrays of a few bytes per event.
 
@@ -83,6 +93,9 @@ class LogIndex:
         foreign: Lines that are no trace lines.
         torn: Trace lines whose envelope cannot be decoded.
         notes: What was skipped, one line each (the first few of a kind).
+        kept_at: Where an index of this log is kept on disk; None where there is none.
+        kept: The index that was kept, where it could be used.
+        disused: Why it cannot be used, in one line; "" where nothing is wrong.
     """
 
     def __init__(self, source: ByteSource) -> None:
@@ -95,6 +108,9 @@ class LogIndex:
         self.torn = 0
         self.notes: list[str] = []
         self.took_torn_tail = False
+        self.kept_at: Path | None = None
+        self.kept: Kept | None = None
+        self.disused = ""
         self._kind_of: dict[bytes, int] = {}
         self._tail = 0  # offset of the first line that is not yet taken in
 
@@ -153,6 +169,41 @@ class LogIndex:
             self.took_torn_tail = True
         self._tail = position
         return len(self.starts) - before
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was taken in."""
+        return self._tail > 0
+
+    def replay(self, kept: Kept, sink: Sink) -> int:
+        """Take in, first of all, the events that a kept index names (checked by ``fxscope.trace.keep``); how many."""
+        starts, ends, kinds = kept.arrays()
+        self.names = list(kept.names)
+        self._kind_of = {name.encode(): kind for kind, name in enumerate(self.names)}
+        done = 0
+        for number in kept.eager():
+            # In steps, for a sink sees of the index what a scan would have found until there.
+            self.starts.extend(starts[done : number + 1])
+            self.ends.extend(ends[done : number + 1])
+            self.kinds.extend(kinds[done : number + 1])
+            done = number + 1
+            try:
+                sink.take(self, self.event(number))
+            except BadEnvelope as error:
+                self.note(f"{self.source.path}: skipped a broken event at byte {starts[number]}: {error}")
+        self.starts.extend(starts[done:])
+        self.ends.extend(ends[done:])
+        self.kinds.extend(kinds[done:])
+        self.foreign, self.torn, self._tail = kept.foreign, kept.torn, kept.size
+        self.notes += kept.notes
+        return len(starts)
+
+    def behind_last(self) -> tuple[int, int, int]:
+        """Foreign lines, torn events and notes that come from the last event on."""
+        rest = LogIndex(self.source)
+        rest._tail = self.starts[-1] if len(self) else 0
+        rest.scan(Nobody(), final=True)
+        return rest.foreign, rest.torn, len(rest.notes)
 
     def event(self, number: int) -> Event:
         """Decode one event again.
