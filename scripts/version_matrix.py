@@ -1,0 +1,202 @@
+"""Runs the tests on other versions of torch and Python, each in an environment of its own, and writes docs/versions.md.
+
+    python scripts/version_matrix.py                       # every pair of PAIRS; hours, and about 7 GB of disk each
+    python scripts/version_matrix.py 2.11.0/3.10 2.14.1/3.12 --tests tests/unit --tests tests/integration/test_run_program.py
+    python scripts/version_matrix.py 2.15.0/3.13 --smoke   # tests/versions.py only: one program recorded and reported
+
+An environment is made under --folder where it is not there yet, with the pins of constraints.txt for everything but torch, and
+triton and setuptools, which go with it. A pair whose wheels or interpreter cannot be had gets a row that says so. Exits with 1 where a test failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "versions.md"
+# Every torch with the oldest and newest Python that this project and the release support, and one between.
+PAIRS = ("2.11.0/3.10", "2.12.1/3.11", "2.13.0/3.11", "2.14.1/3.12", "2.15.0/3.13")
+HEAD = """\
+# Versions
+
+What the tests say on each version of torch and Python; a row is rewritten by
+
+```text
+python scripts/version_matrix.py TORCH/PYTHON ... [--tests PATH]...
+```
+
+which makes an environment, installs the package with the test extra, runs the tests (benchmarks left out) and `tests/versions.py`: one
+program recorded from that interpreter without fxscope in it, and reported. A feature that a version lacks says so in a line, and everything
+else works; a test of such a feature skips with the reason.
+
+| torch | Python | date | passed | failed | skipped | tests | notes |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+class Row(NamedTuple):
+    """A line of the table; every field as it is written."""
+
+    torch: str
+    python: str
+    date: str
+    passed: str
+    failed: str
+    skipped: str
+    tests: str
+    notes: str
+
+
+def interpreter(version: str) -> str | None:
+    """Path of a Python of this minor version: on PATH, or one that pyenv keeps."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python")))]
+    for path in filter(None, found):
+        asked = subprocess.run(
+            [path, "-c", "import sys, venv; print(*sys.version_info[:2], sep='.')"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if asked.stdout.strip() == version:
+            return path
+    return None
+
+
+def install(torch: str, python: str, folder: Path) -> str:
+    """Make the environment where it is not there yet; returns what went wrong, empty where nothing did."""
+    done = folder / "installed"
+    if done.exists():
+        return ""
+    base = interpreter(python)
+    if base is None:
+        return f"no Python {python} on this machine"
+    subprocess.run([base, "-m", "venv", folder], check=True)
+    pins = folder / "pins.txt"
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pins.write_text("\n".join(line for line in lines if not re.match(r"(torch|triton|setuptools)==", line)) + "\n")
+    pip = [folder / "bin" / "python", "-m", "pip", "install", "-q"]
+    for arguments in (["-U", "pip"], [f"torch=={torch}", "-c", pins, "-e", f"{ROOT}[test]"]):
+        made = subprocess.run([*pip, *arguments], capture_output=True, text=True, check=False)
+        if made.returncode:
+            errors = [line for line in made.stderr.splitlines() if line.startswith("ERROR")]
+            return errors[-1].removeprefix("ERROR: ") if errors else f"pip exited with {made.returncode}"
+    broken = subprocess.run([*pip[:3], "check"], capture_output=True, text=True, check=False)
+    if broken.returncode:
+        return "pip check: " + "; ".join(broken.stdout.split("\n")[:3])
+    done.touch()
+    return ""
+
+
+def suite(python: Path, tests: list[str], limit: float) -> tuple[Counter[str], list[str], str]:
+    """Counts of outcomes, the names of the tests that failed, and a note where the run itself did not end well."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "junit.xml"
+        command = [
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            "-m",
+            "not bench",
+            "-p",
+            "no:cacheprovider",
+            f"--junit-xml={result}",
+            *tests,
+        ]
+        note = ""
+        with open(python.parent.parent / "tests.log", "w") as log:
+            try:
+                code = subprocess.run(
+                    command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, timeout=limit, check=False
+                ).returncode
+                note = "" if code in (0, 1) else f"pytest exited with {code}"
+            except subprocess.TimeoutExpired:
+                note = f"stopped after {limit:.0f} s"
+        counts: Counter[str] = Counter()
+        failed = []
+        for case in ET.parse(result).getroot().iter("testcase") if result.exists() else ():
+            outcome = next((child.tag for child in case if child.tag in ("failure", "error", "skipped")), "passed")
+            counts[outcome] += 1
+            if outcome in ("failure", "error"):
+                failed.append(f"{case.get('classname', '').rsplit('.', 1)[-1]}::{case.get('name')}")
+        return counts, failed, note
+
+
+def run(torch: str, python: str, arguments: argparse.Namespace) -> Row:
+    """One pair, from nothing to its row."""
+    folder = Path(arguments.folder) / f"{torch}-{python}"
+    date = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d")
+    problem = install(torch, python, folder)
+    if problem:
+        return Row(torch, python, date, "–", "–", "–", "none", problem)
+    executable = folder / "bin" / "python"
+    smoke = subprocess.run(
+        [executable, ROOT / "tests" / "versions.py", executable], capture_output=True, text=True, check=False
+    )
+    notes = (
+        [] if smoke.returncode == 0 else [f"tests/versions.py: {smoke.stdout.strip() or smoke.stderr.strip()[-300:]}"]
+    )
+    if arguments.smoke:
+        return Row(torch, python, date, "–", "–", "–", "tests/versions.py", "; ".join(notes) or "recorded and reported")
+    counts, failed, note = suite(executable, arguments.tests, arguments.limit)
+    notes += [*failed, *([note] if note else [])]
+    what = ", ".join(path.removeprefix("tests/") for path in arguments.tests) or "all"
+    wrong = counts["failure"] + counts["error"]
+    return Row(torch, python, date, str(counts["passed"]), str(wrong), str(counts["skipped"]), what, "; ".join(notes))
+
+
+def write(rows: list[Row], page: Path) -> None:
+    """Put rows into the page's table, in the place of older ones of the same pair, in the order of versions."""
+    known: dict[tuple[str, str], str] = {}
+    if page.exists():
+        for line in page.read_text("utf-8").splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if re.match(r"\d+\.\d+\.\d+$", cells[0]):
+                known[cells[0], cells[1]] = line
+    for row in rows:
+        known[row.torch, row.python] = (
+            "| " + " | ".join(re.sub(r"\s+", " ", cell).replace("|", "\\|") for cell in row) + " |"
+        )
+
+    def order(pair: tuple[str, str]) -> list[int]:
+        return [int(number) for version in pair for number in version.split(".")]
+
+    page.write_text(HEAD + "".join(known[pair] + "\n" for pair in sorted(known, key=order)), "utf-8")
+
+
+def main() -> int:
+    """Each pair in turn; the page is written after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pairs", nargs="*", default=PAIRS, metavar="TORCH/PYTHON", help="e.g. 2.14.1/3.12")
+    parser.add_argument(
+        "--folder", default=str(Path(tempfile.gettempdir()) / "fxscope-versions"), help="of the environments"
+    )
+    parser.add_argument("--tests", action="append", default=[], metavar="PATH", help="only these tests, repeatable")
+    parser.add_argument("--smoke", action="store_true", help="only tests/versions.py")
+    parser.add_argument("--limit", type=float, default=7200.0, metavar="SECONDS", help="of one run of the tests")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
+    arguments = parser.parse_args()
+    wrong = False
+    for pair in arguments.pairs:
+        torch, _, python = pair.partition("/")
+        row = run(torch, python, arguments)
+        print(*row, sep="  ", flush=True)
+        write([row], arguments.page)
+        wrong |= row.failed not in ("0", "–") or "tests/versions.py:" in row.notes
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

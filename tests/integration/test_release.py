@@ -1,0 +1,135 @@
+"""A release: the source distribution builds the wheel, which brings all it needs, and no more, into a clean environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import fxscope
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {"fxscope": "fxscope", "tui": "fxscope_tui"}  # folder in the tree -> package in the wheel
+NOT_SOURCE = ("__pycache__", "*.pyc", "*.egg-info", "build", "dist", ".*", "*.fxscope", "tests", "docs")
+
+
+def _build(kind: str, source: Path, out: Path) -> Path:
+    """What a front end such as ``python -m build`` asks of the build backend, without its download of setuptools."""
+    out.mkdir(exist_ok=True)
+    hook = f"import setuptools.build_meta as backend; print(backend.build_{kind}({str(out)!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", hook], cwd=source, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return out / done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("release")
+    tree = folder / "tree"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_SOURCE))
+    return _build("sdist", tree, folder / "dist")
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path) -> Path:
+    unpacked = sdist.parent.parent / "unpacked"
+    with tarfile.open(sdist) as archive:
+        archive.extractall(unpacked, filter="data")
+    (source,) = unpacked.iterdir()
+    return _build("wheel", source, sdist.parent)
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path) -> Path:
+    """Folder of the scripts of an environment that has the wheel, and sees the dependencies of this one."""
+    folder = wheel.parent.parent / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=100)
+    scripts = folder / "bin"
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        scripts / "python",
+        "install",
+        "-q",
+        "--no-index",
+        "--no-deps",
+        wheel,
+    ]
+    done = subprocess.run(pip, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    (site,) = folder.glob("lib/python*/site-packages")
+    # A folder named in a .pth file is searched, but its own .pth files, such as that of this checkout, are not read.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return scripts
+
+
+def _run(scripts: Path, cwd: Path, *command: str) -> str:
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [scripts / command[0], *command[1:]], cwd=cwd, env=env, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, (command, done.stderr[-2000:])
+    return done.stdout
+
+
+def _files(folder: str, package: str) -> set[str]:
+    base = ROOT / folder
+    return {
+        f"{package}/{path.relative_to(base).as_posix()}"
+        for path in base.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
+    }
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_two_packages_and_nothing_else(wheel: Path) -> None:
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    expected = {name for folder, package in PACKAGES.items() for name in _files(folder, package)}
+    assert names == expected  # every module, table, template and py.typed; no test, sample or document
+
+
+@pytest.mark.slow
+def test_the_metadata(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    info = f"fxscope-{fxscope.__version__}.dist-info"
+    metadata = archive.read(f"{info}/METADATA").decode()
+    assert f"\nVersion: {fxscope.__version__}\n" in metadata
+    assert "\nRequires-Python: >=3.10\n" in metadata
+    assert "\n# fxscope\n" in metadata  # the README
+    assert f"{info}/licenses/LICENSE" in archive.namelist()
+    entry_points = archive.read(f"{info}/entry_points.txt").decode()
+    for group in ("console_scripts", "torch_dynamo_backends", "fxscope.targets", "pytest11"):
+        assert f"[{group}]" in entry_points
+
+
+@pytest.mark.slow
+def test_it_runs_without_the_source_tree(installed: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    shutil.copytree(ROOT / "tests" / "data" / "nccl" / "ddp-uneven", log)
+    where = _run(
+        installed,
+        tmp_path,
+        "python",
+        "-c",
+        "import fxscope, fxscope_tui; print(fxscope.__file__, fxscope_tui.__file__)",
+    )
+    assert str(ROOT) not in where
+    assert where.count(str(installed.parent)) == 2
+    assert _run(installed, tmp_path, "fxscope", "--version") == f"fxscope, version {fxscope.__version__}\n"
+    assert "Examples:" in _run(installed, tmp_path, "fxscope", "--help")
+    assert "graph break" in _run(installed, tmp_path, "fxscope", "report", "log")
+    _run(installed, tmp_path, "fxscope", "report", "log", "--html", "page.html")
+    assert "<html" in (tmp_path / "page.html").read_text("utf-8")  # the template
+    assert "rank" in _run(installed, tmp_path, "fxscope", "diagnose", "log")  # the tables of findings and advice
+    assert "bytes_per_cycle" in _run(installed, tmp_path, "fxscope", "npu", "spec", "gemmini-16x16")
