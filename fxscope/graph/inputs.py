@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fxscope.errors import UsageError
-from fxscope.graph.ranges import Uses
-from fxscope.graph.records import Graph, Ref, TensorMeta
-from fxscope.graph.symbols import evaluate, symbol_values
+from fxscope.graph.ranges import Uses, sizes
+from fxscope.graph.records import Graph, Node, Ref, TensorMeta
+from fxscope.graph.symbols import Number, evaluate, symbol_values
 from fxscope.graph.tensors import make_tensor
+
+if TYPE_CHECKING:
+    from fxscope.graph.rebuild import Devices
 
 
 def make_inputs(
@@ -51,15 +54,19 @@ def make_inputs(
     result: list[Any] = []
     for position, node in enumerate(placeholders):
         known = next((given[key] for key in (node.name, node.target, node.original) if key in given), None)
-        if known is not None:
-            result.append(known.to(devices.of(known.device.type)) if isinstance(known, torch.Tensor) else known)
-        elif isinstance(node.meta, TensorMeta):
-            generator = torch.Generator().manual_seed(seed * 1_000_003 + position)
-            kind = (node.meta.device or "cpu").split(":")[0]
-            tensor = make_tensor(node.meta, values, devices.of(kind), generator, analysis.range_of(node))
-            wants = node.role == "parameter" if has_parameters else node.role == "input"
-            floating = tensor.is_floating_point() or tensor.is_complex()
-            result.append(tensor.requires_grad_() if requires_grad and wants and floating else tensor)
+        if known is not None or isinstance(node.meta, TensorMeta):
+            made: Any
+            if known is not None:
+                made = _as_described(known, node, values, devices)
+            else:
+                assert isinstance(node.meta, TensorMeta)
+                generator = torch.Generator().manual_seed(seed * 1_000_003 + position)
+                kind = (node.meta.device or "cpu").split(":")[0]
+                made = make_tensor(node.meta, values, devices.of(kind), generator, analysis.range_of(node))
+            wants = requires_grad and (node.role == "parameter" if has_parameters else node.role == "input")
+            if wants and isinstance(made, torch.Tensor) and (made.is_floating_point() or made.is_complex()):
+                made = made.detach().requires_grad_()
+            result.append(made)
         elif node.symbol is not None or node.role == "symbol":
             result.append(evaluate(node.symbol or node.name, values))
         elif node.args:
@@ -72,6 +79,21 @@ def make_inputs(
                 "value (logs of older torch versions lack this); record again, or with --save-tensors"
             )
     return result
+
+
+def _as_described(known: Any, node: Node, values: Mapping[str, Number], devices: Devices) -> Any:
+    """A recorded value with the device and strides of the log (a file of tensors keeps neither); numbers come as numbers."""
+    if not isinstance(known, torch.Tensor):
+        return known
+    if not isinstance(node.meta, TensorMeta):
+        return known.item() if known.dim() == 0 else known
+    known = known.to(devices.of((node.meta.device or "cpu").split(":")[0]))
+    stride = None if node.meta.stride is None else sizes(node.meta.stride, values)
+    if stride is None or list(known.shape) != list(sizes(node.meta.shape, values)) or stride == list(known.stride()):
+        return known
+    laid_out = torch.empty_strided(known.shape, stride, dtype=known.dtype, device=known.device)
+    overlapping = any(step == 0 and size > 1 for size, step in zip(known.shape, stride, strict=True))
+    return known if overlapping else laid_out.copy_(known)
 
 
 def backward_inputs(

@@ -23,7 +23,7 @@ def recorded_tensors(recording: Recording, compile_: Compile) -> tuple[dict[str,
         MissingError: The package safetensors is absent.
         UnreadableError: The file is there and broken.
     """
-    path = _file(recording, compile_)
+    path = tensor_file(recording, compile_)
     if path is None:
         return {}, {}
     try:
@@ -40,7 +40,7 @@ def recorded_tensors(recording: Recording, compile_: Compile) -> tuple[dict[str,
     return inputs, constants
 
 
-def _file(recording: Recording, compile_: Compile) -> Path | None:
+def tensor_file(recording: Recording, compile_: Compile) -> Path | None:
     """The file that the compile's ``fxscope.graph`` event names, if it lies where recordings keep tensors."""
     folder = (Path(recording.path) / TENSOR_DIR).resolve()
     for artifact in recording.artifacts:

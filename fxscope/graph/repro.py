@@ -18,6 +18,7 @@ from fxscope.graph.dtypes import DTYPES, TORCH_NAMES
 from fxscope.graph.histogram import all_graphs
 from fxscope.graph.ranges import Range, Uses, sizes
 from fxscope.graph.records import Arg, Graph, Node, Ref, Symbolic, TensorMeta
+from fxscope.graph.repro_template import HEAD, KEPT, OPTION, TAIL
 from fxscope.graph.symbols import Number, evaluate, metas, symbol_values
 
 DEVICE_TEXT = re.compile(r"""(?:torch\.)?device\((?:type=)?'([a-z]+)(?::\d+)?'(?:, *index=\d+)?\)""")
@@ -36,77 +37,9 @@ _RESERVED = {
     "argparse",
     "contextlib",
     "inputs",
+    "KEPT",
+    "kept",
 }
-
-_HEAD = '''\
-"""{title}
-
-Run: python FILE [--device cpu|cuda] [--backend inductor]. Inputs are made from their descriptions, from a seed.
-"""
-
-import argparse
-import contextlib
-import math
-import operator
-
-import torch
-{imports}
-parser = argparse.ArgumentParser()
-parser.add_argument("--device", default="cpu")
-parser.add_argument("--backend", help="compile too, with this torch.compile backend, and compare")
-options = parser.parse_args()
-DEVICE = torch.device(options.device)  # for what the log has on an accelerator
-HOST = {host}  # for what the log has on the CPU
-
-
-def make(seed, shape, stride, dtype, device, low=0, high=2, positive=False, scale=1.0, center=0.0):
-    """A tensor of the recorded shape, strides and dtype, its values from a seed."""
-    generator = torch.Generator().manual_seed(seed)
-    if dtype == torch.bool:
-        data = torch.rand(shape, generator=generator) < (1.0 if low else 0.5)
-    elif dtype.is_complex:
-        real, imaginary = (torch.randn(shape, generator=generator) * scale for _ in range(2))
-        data = torch.complex(real, imaginary)
-    elif dtype.is_floating_point:
-        data = torch.rand(shape, generator=generator) + 0.5
-        if not positive:
-            generator.manual_seed(seed)
-            data = torch.randn(shape, generator=generator) * scale + center
-    else:
-        data = torch.randint(low, max(low + 1, min(high, torch.iinfo(dtype).max)), shape, generator=generator)
-    data = data.to(dtype)
-    if stride is not None and list(data.stride()) != list(stride):
-        laid_out = torch.empty_strided(shape, stride, dtype=dtype)
-        if data.numel():
-            index = tuple(slice(0, 1) if step == 0 else slice(None) for step in stride)
-            laid_out[index].copy_(data[index])
-        data = laid_out
-    return data.to(device)
-
-'''
-_TAIL = """
-
-if __name__ == "__main__":
-    model = {cls}()
-    torch.manual_seed(0)
-    with {around}:
-        outputs = model(*inputs())
-    flat = [value for value in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
-    for number, value in enumerate(flat):
-        if isinstance(value, torch.Tensor):
-            total = value.double().abs().sum().item() if not value.is_complex() else value.abs().sum().item()
-            print(f"output {{number}}: {{value.dtype}} {{list(value.shape)}} sum of magnitudes {{total:.6g}}")
-        else:
-            print(f"output {{number}}: {{value}}")
-    if options.backend:
-        torch.manual_seed(0)
-        with {around}:
-            compiled = torch.compile(model, backend=options.backend)(*inputs())
-        for number, (one, other) in enumerate(zip(flat, compiled if isinstance(compiled, (list, tuple)) else [compiled])):
-            if isinstance(one, torch.Tensor) and one.numel():
-                worst = (one.double() - other.double()).abs().max().item()
-                print(f"output {{number}}: differs from eager by at most {{worst:.3g}}")
-"""
 
 
 def repro(
@@ -115,6 +48,7 @@ def repro(
     title: str = "",
     symbols: Mapping[str, int] | None = None,
     seed: int = 0,
+    tensors: str | None = None,
 ) -> str:
     """Source of the file.
 
@@ -123,11 +57,12 @@ def repro(
         title: First line of the file's docstring.
         symbols: Values of symbolic sizes.
         seed: Seeds the inputs; the same values as ``fxscope.graph.inputs.make_inputs`` gives.
+        tensors: A file of recorded tensors (``fxscope.graph.recorded``); the repro then takes its values where it has them.
 
     Raises:
         UsageError: The graph calls what is not in the list, or an input is not described; it is named.
     """
-    return _Writer(graph, symbol_values(graph, symbols), seed).file(
+    return _Writer(graph, symbol_values(graph, symbols), seed, tensors).file(
         title or f"The graph {graph.name} {graph.stage}".rstrip()
     )
 
@@ -135,8 +70,9 @@ def repro(
 class _Writer:
     """Writes one file."""
 
-    def __init__(self, graph: Graph, values: Mapping[str, Number], seed: int) -> None:
+    def __init__(self, graph: Graph, values: Mapping[str, Number], seed: int, tensors: str | None = None) -> None:
         self.graph = graph
+        self.tensors = tensors
         self.values = values
         self.seed = seed
         self.accelerated = any(
@@ -156,12 +92,18 @@ class _Writer:
         if any("torch.ops.prims." in text for text in self.classes):
             imports = "import torch._inductor.inductor_prims  # registers the prims that Inductor adds\n"
         parts = [
-            _HEAD.format(
+            HEAD.format(
+                option="" if self.tensors is None else OPTION.format(path=self.tensors),
+                values="Inputs are made from their descriptions, from a seed."
+                if self.tensors is None
+                else "Inputs and constants are those recorded; what was not is made up from a seed.",
                 title=_comment(title).replace('"""', "'''").replace("\\", "/"),
                 imports=imports,
                 host='torch.device("cpu")' if self.accelerated else "DEVICE",
             )
         ]
+        if self.tensors is not None:
+            parts.append(KEPT)
         if self.aliases:
             parts.append(_stand_ins())
             parts += [f"{alias} = {choice}\n" for alias, choice in self.aliases.items()]
@@ -170,7 +112,7 @@ class _Writer:
         if autocast is not None:
             device = "HOST" if autocast[0] == "cpu" else "DEVICE"
             around = f"torch.autocast({device}.type, dtype=torch.{autocast[1]})"
-        return "".join([*parts, *self.classes, inputs, _TAIL.format(cls=name, around=around)])
+        return "".join([*parts, *self.classes, inputs, TAIL.format(cls=name, around=around)])
 
     def inputs(self) -> str:
         """The function that makes the inputs."""
@@ -186,6 +128,9 @@ class _Writer:
                 text = self.text(node.args[0]) if node.args else "None"
             else:
                 raise UsageError(f"cannot write a repro: the log does not describe the input {node.name}")
+            if self.tensors is not None and text != "None":
+                # The recording names inputs after Dynamo's placeholders; an AOT graph knows those as its originals.
+                text = f"kept({f'input:{node.original or node.target}'!r}, kept({f'input:{node.target}'!r}, {text}))"
             lines.append(f"        {text},  # {_comment(node.original or node.name)}\n")
         return "".join([*lines, "    ]\n"])
 
@@ -216,7 +161,10 @@ class _Writer:
                 if not isinstance(node.meta, TensorMeta):
                     raise UsageError(f"cannot write a repro: the log does not describe the constant {node.target}")
                 value = self.tensor(node.meta, position, Range())
-                inits.append(f"        self.{_attribute(node.target)} = {value}  # values made up: not in the log\n")
+                if self.tensors is not None:
+                    value = f"kept({f'constant:{node.target}'!r}, {value})"
+                note = "values made up: not in the log" if self.tensors is None else "recorded"
+                inits.append(f"        self.{_attribute(node.target)} = {value}  # {note}\n")
         init = (
             f"    def __init__(self):\n        super().__init__()\n{''.join(dict.fromkeys(inits))}\n" if inits else ""
         )

@@ -9,10 +9,10 @@ import msgspec
 
 from fxscope.errors import FxscopeError, MissingError
 from fxscope.launch.ceilings import ceilings
+from fxscope.launch.correctness import Reference, check, reference, unchanged_buffers
 from fxscope.launch.executors import Executor, prepare
 from fxscope.launch.timing import Timing, measure
 from fxscope.launch.traffic import Traffic, predicted_seconds, traffic
-from fxscope.passes import numeric
 from fxscope.passes.aten import to_aten
 from fxscope.passes.cost import Machine
 from fxscope.passes.module import clone
@@ -36,7 +36,7 @@ class Row(msgspec.Struct, kw_only=True):
         bytes: What the graph must move, fused (modelled): the same for all rows, so that GB/s compare.
         gbps: Effective rate: those bytes over the median.
         peak_share: That rate over the measured copy bandwidth; may pass 1 where data stays in a cache; null for other kinds.
-        max_abs_err: Against the reference (``Comparison.reference``).
+        max_abs_err: Against the reference (``Comparison.reference``), over outputs and what is written into inputs and buffers.
         launches: Kernels, programs or eager ops of one call.
         speedup: Median of paired ratios against the first row; null for other kinds, whose times are not comparable.
         predicted_ms: What the traffic model expects of it on this machine; null for other kinds.
@@ -112,7 +112,7 @@ def compare(
     machine = machine or ceilings(device)
     model = _traffic(gm, inputs, notes)
     say("reference: eager in float64")
-    expected, reference, tolerances = _reference(gm, inputs)
+    expected = reference(gm, inputs)
     rows: list[Row] = []
     ready: dict[str, Executor] = {}
     for item in executors:
@@ -120,7 +120,7 @@ def compare(
         if cancelled():
             break
         say(f"{name}: compiling and checking")
-        row, executor = _check(item, gm, inputs, expected, machine, tolerances)
+        row, executor = _check(item, gm, inputs, expected, machine)
         rows.append(row)
         if executor is not None:
             ready[name] = executor
@@ -128,15 +128,17 @@ def compare(
     timed = {name: item.call for name, item in ready.items() if _row(rows, name).status == "ok"}
     clocked = {name: call for name, call in timed.items() if ready[name].modelled is None}
     baseline = rows[0].executor if rows and rows[0].kind == "measured" and rows[0].executor in clocked else None
-    found = measure(
-        clocked,
-        inputs,
-        baseline=baseline,
-        seconds=seconds,
-        rounds=rounds,
-        cancelled=cancelled,
-        progress=lambda done, of: say(f"timing: round {done} of {of}"),
-    )
+    given = [item.detach().clone() if hasattr(item, "detach") else item for item in inputs]  # a graph may write to them
+    with unchanged_buffers(gm):
+        found = measure(
+            clocked,
+            given,
+            baseline=baseline,
+            seconds=seconds,
+            rounds=rounds,
+            cancelled=cancelled,
+            progress=lambda done, of: say(f"timing: round {done} of {of}"),
+        )
     for row in rows:
         if row.executor in timed:
             _fill(row, ready[row.executor], found.get(row.executor), model, machine, baseline)
@@ -144,7 +146,7 @@ def compare(
         notes.append("cancelled: rows show what was measured until then")
     return Comparison(
         rows=rows,
-        reference=reference,
+        reference=expected.text,
         traffic=model,
         machine=machine,
         notes=notes,
@@ -161,15 +163,14 @@ def _check(
     item: str | Target,
     gm: GraphModule,
     inputs: Sequence[Any],
-    expected: list[Any],
+    expected: Reference,
     machine: Machine,
-    tolerances: dict[str, float],
 ) -> tuple[Row, Executor | None]:
     """Make one executor and run it against the reference, its outputs poisoned in between."""
     name = item if isinstance(item, str) else item.name
     try:
         executor = prepare(item, gm, inputs, machine=machine)
-        got = run_poisoned(executor.call, inputs)
+        found = check(executor.call, gm, inputs, expected)
     except MissingError as error:
         return Row(executor=name, kind="measured", status="missing", note=str(error)), None
     except FxscopeError as error:
@@ -177,7 +178,6 @@ def _check(
     except Exception as error:  # noqa: BLE001 - whatever a compiled graph raises belongs into its row
         first = (str(error).strip() or "no message").splitlines()[0]
         return Row(executor=name, kind="measured", status="failed", note=f"{type(error).__name__}: {first}"), None
-    found = numeric.difference(got, numeric.returned(gm, expected, len(got)), tolerances)
     row = Row(
         executor=name,
         kind=executor.kind,
@@ -189,54 +189,6 @@ def _check(
         row.note = found.text or f"relative error {found.max_rel:.1e}, allowed {found.tolerance:.0e}: not timed"
         executor.note = row.note
     return row, executor
-
-
-def run_poisoned(call: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
-    """The results of a second run, after the memory of the first one's results was filled with NaN and given back.
-
-    A kernel that leaves part of its output unwritten would else show the right values of the run before.
-    """
-    import torch
-
-    for attempt in (0, 1):
-        given = [item.detach().clone() if isinstance(item, torch.Tensor) else item for item in inputs]
-        held = {item.untyped_storage().data_ptr() for item in given if isinstance(item, torch.Tensor)}
-        with torch.no_grad():
-            results = list(torch.utils._pytree.tree_leaves(call(*given)))
-        if attempt:
-            return results
-        with torch.no_grad():
-            for item in results:
-                if isinstance(item, torch.Tensor) and item.is_floating_point() and _ours(item, held):
-                    item.fill_(float("nan"))
-        del results, given
-    raise AssertionError
-
-
-def _ours(item: Any, held: set[int]) -> bool:
-    """Whether a result owns its memory: neither an input's nor spread over itself."""
-    if item.untyped_storage().data_ptr() in held or item.requires_grad:
-        return False
-    return not any(stride == 0 and size > 1 for size, stride in zip(item.shape, item.stride(), strict=True))
-
-
-def _reference(gm: GraphModule, inputs: Sequence[Any]) -> tuple[list[Any], str, dict[str, float]]:
-    """Results in fp64, or in the graph's own dtypes where it has no fp64 form; and the tolerances by dtype.
-
-    Where eager itself is off by more than the usual tolerance (a deep network in fp32), others may be off by four times as much.
-    """
-    own = numeric.run(gm, inputs)
-    try:
-        exact = numeric.run(*numeric.in_double(gm, inputs))
-    except Exception as error:  # noqa: BLE001 - the reference says what stood in the way
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return own, f"eager in its own dtypes (no float64 form: {first})", {}
-    found = numeric.difference(own, exact)
-    if found.text or found.max_rel > 0.1:
-        why = "its float64 form gives other values: dtypes decide what it computes"
-        return own, f"eager in its own dtypes ({why})", {}
-    tolerances = {dtype: max(usual, 4 * found.max_rel) for dtype, usual in numeric.TOLERANCES.items()}
-    return exact, "eager in float64", tolerances
 
 
 def _traffic(gm: GraphModule, inputs: Sequence[Any], notes: list[str]) -> Traffic | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fxscope.errors import FxscopeError, UsageError
+from fxscope.errors import UsageError
+from fxscope.launch.correctness import check, reference, unchanged_buffers
 from fxscope.launch.executors import prepare
 from fxscope.launch.timing import measure
 from fxscope.launch.traffic import traffic
@@ -23,11 +24,17 @@ Make = Callable[[int], "tuple[GraphModule, list[Any]]"]
 
 
 class Point(msgspec.Struct, kw_only=True):
-    """One size: milliseconds by executor; those that failed at this size are missing."""
+    """One size.
+
+    Attributes:
+        ms: Milliseconds by executor; those that failed or were wrong at this size are missing, a note of the sweep says why.
+        max_rel_err: Of the same executors, against the reference (``correctness.reference``).
+    """
 
     size: int
     bytes: int
     ms: dict[str, float]
+    max_rel_err: dict[str, float]
 
 
 class Sweep(msgspec.Struct, kw_only=True):
@@ -59,7 +66,7 @@ def sweep(
     cancelled: Callable[[], bool] = lambda: False,
     progress: Callable[[str], None] | None = None,
 ) -> Sweep:
-    """Time a family of graphs.
+    """Time a family of graphs; at every size each executor is checked first, and a wrong one is not timed.
 
     Args:
         make: The graph and inputs of one size.
@@ -115,25 +122,36 @@ def _point(
     try:
         gm, inputs = make(size)
         moved = traffic(to_aten(gm, inputs, decompositions="inductor")).fused_bytes
+        expected = reference(gm, inputs)
     except Exception as error:  # noqa: BLE001 - a size that the graph does not allow is a note
         notes.append(f"size {size}: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
         return None
-    calls, ms = {}, {}
+    calls: dict[str, Callable[..., Any]] = {}
+    ms: dict[str, float] = {}
+    errors: dict[str, float] = {}
     for item in executors:
         name = item if isinstance(item, str) else item.name
         try:
             executor = prepare(item, gm, inputs, machine=machine)
-        except FxscopeError as error:
-            notes.append(f"size {size}: {error}")
+            found = check(executor.call, gm, inputs, expected)
+        except Exception as error:  # noqa: BLE001 - whatever a compiled graph raises is a note
+            notes.append(f"size {size}: {name}: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
+            continue
+        if not found.within:
+            detail = found.text or f"relative error {found.max_rel:.1e}, allowed {found.tolerance:.0e}"
+            notes.append(f"size {size}: {name} is wrong and not timed: {detail}")
             continue
         kinds[name] = executor.kind
+        errors[name] = found.max_rel
         if executor.modelled is not None:
             ms[name] = executor.modelled * 1e3
         else:
             calls[name] = executor.call
-    found = measure(calls, inputs, seconds=seconds, rounds=15, cancelled=cancelled)
-    ms.update({name: timing.median * 1e3 for name, timing in found.items()})
-    return Point(size=size, bytes=moved, ms=ms)
+    given = [item.detach().clone() if hasattr(item, "detach") else item for item in inputs]
+    with unchanged_buffers(gm):
+        timed = measure(calls, given, seconds=seconds, rounds=15, cancelled=cancelled)
+    ms.update({name: timing.median * 1e3 for name, timing in timed.items()})
+    return Point(size=size, bytes=moved, ms=ms, max_rel_err=errors)
 
 
 def regimes(samples: Sequence[tuple[int, float]]) -> tuple[float, float, int | None]:

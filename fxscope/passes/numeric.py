@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,8 +37,32 @@ class Difference(msgspec.Struct, kw_only=True):
     text: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a run of a graph leaves behind.
+
+    Attributes:
+        outputs: What it returns, flat.
+        inputs: Inputs that it wrote to, by position, as they are afterwards.
+        buffers: Buffers that it wrote to, by name.
+    """
+
+    outputs: list[Any]
+    inputs: dict[int, Any]
+    buffers: dict[str, Any]
+
+    def flat(self) -> list[Any]:
+        """Outputs, then the inputs, then the buffers."""
+        return [*self.outputs, *self.inputs.values(), *self.buffers.values()]
+
+
 def run(gm: GraphModule, inputs: Sequence[Any], seed: int = 0) -> list[Any]:
-    """Tensors that a graph returns, flat, then the inputs and buffers that it wrote to.
+    """Everything that a run leaves behind, flat (``outcome``)."""
+    return outcome(gm, inputs, seed).flat()
+
+
+def outcome(gm: GraphModule, inputs: Sequence[Any], seed: int = 0) -> Outcome:
+    """Run a graph once.
 
     Inputs are cloned, buffers are put back, and random draws are fixed values (dropout keeps everything): two graphs that
     draw in another order, or through other ops, can still be compared.
@@ -46,41 +71,53 @@ def run(gm: GraphModule, inputs: Sequence[Any], seed: int = 0) -> list[Any]:
 
     from fxscope.passes.draws import fixed_draws
 
-    stored = {node for item in gm.graph.nodes if item.op not in ("placeholder", "output") for node in written(item)}
-    names = sorted({str(node.target) for node in stored if node.op == "get_attr"})
-    modules = any(node.op == "call_module" for node in gm.graph.nodes)
-    buffers = dict(gm.named_buffers()) if modules or names else {}
+    buffers = written_buffers(gm)
     kept = {name: tensor.clone() for name, tensor in buffers.items()}
     given = [item.detach().clone() if isinstance(item, torch.Tensor) else item for item in inputs]
     try:
         with restored(seed), torch.no_grad(), fixed_draws(gm):
             results = list(torch.utils._pytree.tree_leaves(gm(*given)))
-        results = [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
-        results += [item for item, before in zip(given, inputs, strict=True) if _changed(item, before)]
-        results += [now.clone() for name in names if _changed(now := attribute(gm, name), kept.get(name))]
+        return Outcome(
+            outputs=[item.clone() if isinstance(item, torch.Tensor) else item for item in results],
+            inputs={
+                at: item for at, (item, before) in enumerate(zip(given, inputs, strict=True)) if changed(item, before)
+            },
+            buffers={name: item.clone() for name, item in buffers.items() if changed(item, kept[name])},
+        )
     finally:
         with torch.no_grad():
             for name, tensor in kept.items():
                 buffers[name].copy_(tensor)
-    return results
 
 
-def returned(gm: GraphModule, results: Sequence[Any], count: int) -> Sequence[Any]:
-    """Of what ``run`` gave, what a callable in the graph's place must return: without the inputs and buffers written to.
+def written_buffers(gm: GraphModule, more: Collection[str] = ()) -> dict[str, Any]:
+    """Buffers that a run may write to: those that a node is known to write, all of them where modules are called.
 
     Args:
         gm: The graph.
-        results: What ``run`` gave for it.
-        count: How many values the callable returned. Too few do not shorten the answer, so that ``difference`` sees it.
+        more: Names to add.
     """
-    import torch
+    stored = {node for item in gm.graph.nodes if item.op not in ("placeholder", "output") for node in written(item)}
+    names = {str(node.target) for node in stored if node.op == "get_attr"} | set(more)
+    if any(node.op == "call_module" for node in gm.graph.nodes):
+        return dict(gm.named_buffers())
+    return {name: attribute(gm, name) for name in sorted(names)}
 
-    leaves = torch.utils._pytree.tree_leaves(gm.graph.output_node().args[0])
-    return results[: max(count, len(leaves))]
 
+def difference(
+    got: Sequence[Any],
+    want: Sequence[Any],
+    names: Sequence[str] = (),
+    tolerances: dict[str, float] | None = None,
+) -> Difference:
+    """Compare values one by one; integers and other values must be equal.
 
-def difference(got: Sequence[Any], want: Sequence[Any], tolerances: dict[str, float] | None = None) -> Difference:
-    """Compare outputs one by one; integers and other values must be equal."""
+    Args:
+        got: Of the graph in question.
+        want: Of the other one.
+        names: What each is called in a text; ``output 0`` and so on by default.
+        tolerances: Over TOLERANCES.
+    """
     import torch
 
     tolerances = {**TOLERANCES, **(tolerances or {})}
@@ -94,12 +131,13 @@ def difference(got: Sequence[Any], want: Sequence[Any], tolerances: dict[str, fl
         )
     each = []
     for at, (a, b) in enumerate(zip(got, want, strict=True)):
+        name = names[at] if at < len(names) else f"output {at}"
         if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-            each.append(_exact(a is b or bool(a == b), f"output {at} is {a!r} instead of {b!r}"))
+            each.append(_exact(a is b or bool(a == b), f"{name} is {a!r} instead of {b!r}"))
         elif a.shape != b.shape:
-            each.append(_exact(False, f"output {at} has shape {tuple(a.shape)} instead of {tuple(b.shape)}"))
+            each.append(_exact(False, f"{name} has shape {tuple(a.shape)} instead of {tuple(b.shape)}"))
         else:
-            each.append(_tensors(at, a, b, tolerances))
+            each.append(_tensors(name, a, b, tolerances))
     if not each:
         return Difference(max_abs=0.0, max_rel=0.0, tolerance=0.0, within=True)
     worst = max(each, key=lambda one: (not one.within, one.max_rel / (one.tolerance or 1.0)))
@@ -112,14 +150,14 @@ def difference(got: Sequence[Any], want: Sequence[Any], tolerances: dict[str, fl
     )
 
 
-def _tensors(at: int, a: Any, b: Any, tolerances: dict[str, float]) -> Difference:
+def _tensors(name: str, a: Any, b: Any, tolerances: dict[str, float]) -> Difference:
     import torch
 
     dtype = str(b.dtype).removeprefix("torch.")
     if a.dtype != b.dtype and not (a.is_floating_point() and b.dtype == torch.float64):
-        return _exact(False, f"output {at} is {a.dtype} instead of {b.dtype}")
+        return _exact(False, f"{name} is {a.dtype} instead of {b.dtype}")
     if not b.is_floating_point() and not b.is_complex():
-        return _exact(bool(torch.equal(a, b)), f"output {at} ({dtype}) has {int((a != b).sum())} different elements")
+        return _exact(bool(torch.equal(a, b)), f"{name} ({dtype}) has {int((a != b).sum())} different elements")
     dtype = str(a.dtype).removeprefix("torch.")
     tolerance = tolerances.get(dtype, 1e-5)
     if not a.numel():
@@ -130,7 +168,7 @@ def _tensors(at: int, a: Any, b: Any, tolerances: dict[str, float]) -> Differenc
     strange = ~finite & ~((a == b) | (torch.isnan(a) & torch.isnan(b)))
     if bool(strange.any()) or bool((~torch.isfinite(a) & finite).any()):
         count = int(strange.sum() + (~torch.isfinite(a) & finite).sum())
-        return _exact(False, f"output {at} has {count} elements that are finite in one graph only")
+        return _exact(False, f"{name} has {count} elements that are finite in one graph only")
     gap = torch.where(finite, (a - b).abs(), torch.zeros((), dtype=torch.float64))
     top = float(gap.max())
     scale = float(torch.where(finite, b.abs(), torch.zeros((), dtype=torch.float64)).max())
@@ -143,11 +181,12 @@ def _exact(same: bool, text: str) -> Difference:
     return Difference(max_abs=gap, max_rel=gap, tolerance=0.0, within=same, text="" if same else text)
 
 
-def _changed(now: Any, before: Any) -> bool:
+def changed(now: Any, before: Any) -> bool:
+    """Whether a tensor holds other values than before; of other values, never."""
     import torch
 
-    if not isinstance(now, torch.Tensor) or before is None:
-        return isinstance(now, torch.Tensor)
+    if not isinstance(now, torch.Tensor):
+        return False
     same = now.shape == before.shape and torch.equal(torch.nan_to_num(now), torch.nan_to_num(before.detach()))
     return not same
 

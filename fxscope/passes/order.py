@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def written(node: Node) -> list[Node]:
     ATen overloads say it in their schema; of other calls, names that end in one underscore, in-place operators and
     ``out=`` are known to write.
     """
+    if statistics := _running_statistics(node):
+        return statistics
     schema = getattr(node.target, "_schema", None)
     if schema is not None:
         if not schema.is_mutable:
@@ -51,6 +54,35 @@ def written(node: Node) -> list[Node]:
     out = node.kwargs.get("out")
     hit += [item for item in (out if isinstance(out, list | tuple) else (out,)) if _is_node(item)]
     return hit
+
+
+@cache
+def _norms() -> dict[object, tuple[str, ...]]:
+    """Argument names of the norms that write to their running statistics in training, whatever their schema says."""
+    import torch
+
+    functional = ("input", "running_mean", "running_var", "weight", "bias", "training")
+    native = ("input", "weight", "bias", "running_mean", "running_var", "training")
+    aten = torch.ops.aten
+    return {
+        torch.nn.functional.batch_norm: functional,
+        torch.nn.functional.instance_norm: functional,
+        torch.batch_norm: native,
+        torch.instance_norm: native,
+        aten.batch_norm.default: native,
+        aten.instance_norm.default: native,
+    }
+
+
+def _running_statistics(node: Node) -> list[Node]:
+    names = _norms().get(node.target) if node.op == "call_function" else None
+    if names is None:
+        return []
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    default = "instance_norm" in str(node.target)
+    if given.get("training", given.get("use_input_stats", default)) is False:
+        return []
+    return [item for item in (given.get("running_mean"), given.get("running_var")) if _is_node(item)]
 
 
 def has_effect(node: Node) -> bool:

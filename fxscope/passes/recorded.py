@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fxscope.errors import UsageError
+from fxscope.errors import FxscopeError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxscope.graph.records import Graph
+    from fxscope.recording.recording import Recording
+    from fxscope.recording.records import Compile
 
 
 @dataclass(kw_only=True, eq=False)
@@ -22,7 +24,8 @@ class Recorded:
     Attributes:
         id: The compile id, as ``fxscope report`` prints it.
         module: Runs ``inputs``.
-        inputs: In placeholder order; made from the descriptions in the log, seeded: not the program's own values.
+        inputs: In placeholder order: the program's own values of the first call where the recording kept them
+            (``--save-tensors``), else made from the descriptions in the log, seeded.
         notes: What differs from the recorded graph, one line each.
     """
 
@@ -60,7 +63,7 @@ def load(
         UnreadableError: The path is no recording.
     """
     from fxscope.graph.inputs import make_inputs
-    from fxscope.graph.parse import parse_graph
+    from fxscope.graph.load import load_graph, recorded_symbols
     from fxscope.graph.rebuild import rebuild
     from fxscope.recording.recording import open_recording
 
@@ -76,10 +79,12 @@ def load(
     compile_ = recording.find(graph_id)
     if stage.endswith(".code"):
         raise UsageError(f"stage {stage} is generated code, not a graph; one of {', '.join(compile_.stages)}")
-    text = recording.graph(compile_, stage)
-    graph = parse_graph(recording.text(text.event), stage=stage, name=compile_.key)
-    module = rebuild(graph, device=device)
-    inputs = make_inputs(graph, device=device, seed=seed, requires_grad=requires_grad)
+    graph = load_graph(recording, compile_, stage)
+    graph.name = compile_.key
+    symbols = recorded_symbols(recording, compile_)
+    tensors, constants, notes = _kept(recording, compile_, graph)
+    module = rebuild(graph, device=device, symbols=symbols, constants=constants)
+    inputs = make_inputs(graph, device=device, symbols=symbols, seed=seed, requires_grad=requires_grad, tensors=tensors)
     if bind:
         module, inputs = bind_parameters(module, inputs)
     return Recorded(
@@ -88,8 +93,24 @@ def load(
         graph=graph,
         module=module,
         inputs=inputs,
-        notes=list(module.meta.get("fxscope.notes", [])),
+        notes=[*module.meta.get("fxscope.notes", []), *notes],
     )
+
+
+def _kept(recording: Recording, compile_: Compile, graph: Graph) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Recorded inputs and constants of a graph, and a note that says how many of its inputs are the program's own."""
+    from fxscope.graph.recorded import recorded_tensors
+
+    try:
+        tensors, constants = recorded_tensors(recording, compile_)
+    except FxscopeError as error:  # the descriptions in the log still do
+        return {}, {}, [f"{error}; inputs are made up"]
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    own = [node for node in placeholders if {node.name, node.target, node.original} & set(tensors)]
+    if not own:
+        return {}, constants, []
+    count = "" if len(own) == len(placeholders) else f"{len(own)} of {len(placeholders)} "
+    return tensors, constants, [f"{count}inputs are the program's own, of its first call (--save-tensors)"]
 
 
 def bind_parameters(gm: GraphModule, inputs: list[Any]) -> tuple[GraphModule, list[Any]]:

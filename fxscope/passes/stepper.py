@@ -206,8 +206,8 @@ class Stepper:
         assert got is not None
         assert self._outputs is not None
         assert self._start_outputs is not None
-        step.to_previous = numeric.difference(got, self._outputs, self.tolerances)
-        step.to_start = numeric.difference(got, self._start_outputs, self.tolerances)
+        step.to_previous = numeric.difference(got, self._outputs, tolerances=self.tolerances)
+        step.to_start = numeric.difference(got, self._start_outputs, tolerances=self.tolerances)
         if not step.to_previous.within and not self._fair(step.to_previous, got):
             step.status = "numbers"
         self._outputs = got
@@ -218,8 +218,8 @@ class Stepper:
             return False
         assert self._exact is not None
         assert self._outputs is not None
-        now = numeric.difference(got, self._exact, self.tolerances)
-        was = numeric.difference(self._outputs, self._exact, self.tolerances)
+        now = numeric.difference(got, self._exact, tolerances=self.tolerances)
+        was = numeric.difference(self._outputs, self._exact, tolerances=self.tolerances)
         if now.text or was.text or not math.isfinite(was.max_rel):
             return False  # in fp64 the graph computes something else (an index flips): no judge
         found.text = f"against fp64: {now.max_rel:.1e} now, {was.max_rel:.1e} before"

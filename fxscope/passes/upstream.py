@@ -45,7 +45,7 @@ def would_do(gm: GraphModule, inputs: Sequence[Any], tools: Sequence[str] = TOOL
         inputs: Probe inputs.
         tools: Names among TOOLS.
     """
-    expected = numeric.run(gm, inputs)
+    expected = numeric.outcome(gm, inputs).outputs
     runs: dict[str, Callable[[GraphModule, Sequence[Any]], Callable[..., Any] | None]] = {
         "fx.optimization.fuse": _fuse,
         "inductor freezing": _freezing,
@@ -76,7 +76,7 @@ def _one(
         first = (str(error).strip() or "no message").splitlines()[0]
         return Upstream(tool=tool, status="raised", text=f"{type(error).__name__}: {first}")
     loose = {dtype: LOOSE * tolerance for dtype, tolerance in numeric.TOLERANCES.items()}
-    found = numeric.difference(got, numeric.returned(gm, expected, len(got)), loose)
+    found = numeric.difference(got, expected, tolerances=loose)
     if found.within:
         return Upstream(
             tool=tool,
@@ -155,7 +155,7 @@ def suspects(gm: GraphModule, tool: Callable[..., Any], inputs: Sequence[Any]) -
             region.append(after)
         alone = extract(gm, region)
         given = [kept[value] for value in boundary(region)[0]]
-        if _one("", tool, alone, given, numeric.run(alone, given), blame=False).status == "wrong":
+        if _one("", tool, alone, given, numeric.outcome(alone, given).outputs, blame=False).status == "wrong":
             wrong += [item.name for item in region[:2]]
     if wrong:
         return list(dict.fromkeys(wrong))

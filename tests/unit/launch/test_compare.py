@@ -9,10 +9,11 @@ from torch.fx import symbolic_trace
 
 from fxscope.launch import compare as module
 from fxscope.launch.ceilings import ceilings
-from fxscope.launch.compare import compare, run_poisoned, without_dropout
+from fxscope.launch.compare import compare, without_dropout
+from fxscope.launch.correctness import run_poisoned
 from fxscope.launch.executors import prepare
 from fxscope.launch.island import cut_island
-from fxscope.launch.sweep import plot, regimes, scale_first_axis, sweep
+from fxscope.launch.sweep import plot, sweep
 from fxscope.launch.timing import measure, quantile
 from fxscope.passes.cost import Machine
 from fxscope.targets.reference import Eager, ReferenceExecutable
@@ -103,9 +104,9 @@ def test_an_output_left_unwritten_is_found_by_poison():
         return memory
 
     x = torch.ones(4)
-    assert torch.isnan(run_poisoned(lazy, [x])[0]).all()
-    assert torch.equal(run_poisoned(lambda x: x * 2, [x])[0], x * 2)
-    assert run_poisoned(lambda x: x, [x])[0] is not x
+    assert torch.isnan(run_poisoned(lazy, [x])[0][0]).all()
+    assert torch.equal(run_poisoned(lambda x: x * 2, [x])[0][0], x * 2)
+    assert run_poisoned(lambda x: x, [x])[0][0] is not x
     assert torch.equal(x, torch.ones(4))  # the caller's input is no output of ours
 
 
@@ -218,36 +219,6 @@ def test_ceilings_are_measured_once():
     assert first.flops > 1e8
     assert 0 < first.launch < 1e-2
     assert "measured on cpu" in first.origin
-
-
-def test_regimes_and_their_sentence():
-    fixed, rate, cross = regimes([(10**k, 0.01 + 10**k / 1e7) for k in range(3, 9)])
-    assert fixed == pytest.approx(0.01, rel=0.05)
-    assert rate == pytest.approx(10, rel=0.01)
-    assert cross == pytest.approx(1e5, rel=0.1)
-    assert regimes([(10, 1.0), (1000, 1.2)])[2] is None
-
-    def make(size):
-        return symbolic_trace(lambda x: torch.relu(x + 1)), [torch.randn(size)]
-
-    found = sweep(make, [1000, 10, 3_000_000], ["eager", Eager()], MACHINE, seconds=0.01)
-    assert [point.size for point in found.points] == [10, 1000, 3_000_000]
-    assert found.points[0].bytes == 80
-    assert "whatever the size" in found.sentence
-    picture = plot(found)
-    assert "traffic" in picture
-    assert max(map(len, picture.splitlines())) <= 80
-
-
-def test_a_sweep_grows_the_first_axis_and_notes_what_does_not_fit():
-    gm, inputs = graph()
-    gm.eval()
-    found = sweep(scale_first_axis(gm, inputs, [0]), [1, 6], ["eager"], MACHINE, seconds=0.01)
-    assert [point.size for point in found.points] == [1, 6]
-    stuck = symbolic_trace(lambda x: x.view(4, 8).relu())
-    found = sweep(scale_first_axis(stuck, inputs, [0]), [4, 5], ["eager"], MACHINE, seconds=0.01)
-    assert [point.size for point in found.points] == [4]
-    assert found.notes[0].startswith("size 5:")
 
 
 def test_one_island_with_its_inputs():
