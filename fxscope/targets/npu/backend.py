@@ -30,6 +30,8 @@ def fxscope_npu(gm: GraphModule, inputs: Sequence[Any], *, options: dict[str, An
     Raises:
         UsageError: An unknown option.
     """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
     from fxscope.targets.backend import make_backend
     from fxscope.targets.npu.device import NpuTarget
 
@@ -53,4 +55,7 @@ def fxscope_npu(gm: GraphModule, inputs: Sequence[Any], *, options: dict[str, An
             options["on_report"](made)
 
     compile_with = make_backend(target, decompositions="core", on_report=report)
-    return compile_with(gm, inputs)
+    # Attention as products and a softmax, in the backward graph too: the core table takes the fused op apart in the
+    # forward only, and the fused backward then reads another value than the logarithm of the sums that it needs.
+    with sdpa_kernel(SDPBackend.MATH):
+        return compile_with(gm, inputs)

@@ -78,7 +78,7 @@ def compile_island(gm: GraphModule, machine: Machine, *, fuse: bool = True, trie
             # The bound counts an image and the weights once, however many windows hold a pixel and images share weights.
             gathers = product.window is not None and not plan.plain
             taken = product.m * product.k * product.images * product.parts
-            once = product.left.numel if gathers else taken
+            once = min(product.left.numel, product.left.buffer.elements) if gathers else taken
             shared = (product.images - 1) * product.parts * product.k * product.n if product.window else 0
             saved = (taken - once + shared) * DTYPE_BYTES[product.dtype]
             group.note.update(

@@ -92,16 +92,15 @@ def _extra(node: Node) -> list[Clause]:
         isinstance(value, torch.Tensor) and value.numel() == 0 for value in (*outputs, *used)
     ):
         found.append(Clause("attribute", f"{node.name} has a tensor without elements"))
-    if name == "aten.max_pool2d_with_indices.default":
+    if name in ("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default"):
         taken = [user for user in node.users if user.args[1:] == (1,) and user.users]
         if taken:
             found.append(Clause("attribute", f"{taken[0].name} uses the indices; only the values are made"))
-    if name == "aten._adaptive_avg_pool2d.default":
-        shape, out = used[0].shape[-2:], outputs[0].shape[-2:]
+    if name in ("aten._adaptive_avg_pool2d.default", "aten._adaptive_avg_pool3d.default"):
+        rank = len(node.args[1])
+        shape, out = used[0].shape[-rank:], outputs[0].shape[-rank:]
         if any(have % want for have, want in zip(shape, out, strict=True)):
             found.append(Clause("attribute", f"output {tuple(out)} does not divide the input {tuple(shape)}"))
-    if name == "aten.convolution.default" and len(node.args[3]) > 2:
-        found.append(Clause("rank", f"{node.name} is a convolution over {len(node.args[3])} dimensions; at most 2"))
     if name in ("aten._to_copy.default", "aten.clone.default") and node.kwargs.get("device") is not None:
         wanted, have = torch.device(str(node.kwargs["device"])), used[0].device
         if wanted.type != have.type:

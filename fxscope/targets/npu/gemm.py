@@ -42,12 +42,13 @@ def plan(product: Matrix) -> Plan:
     strides = left.strides[-2:]
     if window is not None:
         simple = all(window[name] == 0x10001 for name in ("x.kernel", "x.step", "x.up")) and window["x.pad"] == 0
-        joined = left.shape[1] == 1 or left.strides[1] == left.strides[2] * left.shape[2]
+        joined = left.shape[-3] == 1 or left.strides[-3] == left.strides[-2] * left.shape[-2]
         if simple and joined:
             plain = True
-            strides = (left.strides[2] if left.shape[2] > 1 else left.strides[1], left.strides[3])
-    outer = 1 if window is not None else len(left.shape) - 2
+            strides = (left.strides[-2] if left.shape[-2] > 1 else left.strides[-3], left.strides[-1])
+    outer = len(left.shape) - (2 if window is None else 3)
     left_images = Rows.of(left.shape[:outer], left.strides[:outer])
+    outer = outer if window is None else 1
     right_images = Rows.of(right.shape[:outer], right.strides[:outer])
     rows = Rows.of(right.shape[outer:-1], right.strides[outer:-1])
     cstride = right.strides[-1] if right.shape[-1] > 1 else 1
@@ -203,7 +204,7 @@ class _Loops:
             self.emitter.set_register(name, value)
         self.emitter.set_register("x.k0", begin)
         buffer = view.buffer
-        offset = first + part * window["x.channels"] * view.strides[3]
+        offset = first + part * window["x.channels"] * view.strides[-1]
         args: dict[str, int | float | str] = {
             "region": buffer.region,
             "dtype": buffer.dtype,

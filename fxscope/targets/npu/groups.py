@@ -99,8 +99,8 @@ class Matrix:
     """Products of a gemm group: ``images`` x ``parts`` of [m, k] @ [k, n]; part p makes columns p * n.. of the result.
 
     Attributes:
-        left: View [images..., m, k]; for a convolution [images, h, w, parts * channels], with ``window``.
-        right: View [images..., k, n], or [parts, k..., n] for a convolution, k over several dimensions.
+        left: View [images..., m, k]; for a convolution [images..., h, w, parts * channels], with ``window``.
+        right: View [images..., k..., n], or [parts, k..., n] for a convolution; k may go over several dimensions.
         window: Registers of ldx for a convolution.
     """
 

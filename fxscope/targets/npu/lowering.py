@@ -61,7 +61,9 @@ class Island:
 
     def __init__(self, gm: GraphModule, machine: Machine, *, fuse: bool = True) -> None:
         from fxscope.targets.npu import (  # noqa: F401 (they register)
+            lowering_conv,
             lowering_matrix,
+            lowering_norm,
             lowering_pointwise,
             lowering_pool,
             lowering_shape,
@@ -227,12 +229,13 @@ def _layout(node: Node, rank: int) -> tuple[str, tuple[int, ...] | None]:
             role, order = (found[0], found[1]) if found[1] is not None or found[0] != "input" else (role, order)
             continue
         first = user.args[0] if user.args else None
-        if name.startswith("aten.convolution") and len(user.args) > 6:
-            transposed = bool(user.args[6])
-            if user.args[1] is node:
+        if name.startswith("aten.convolution"):
+            backward = "backward" in name
+            weight, transposed = user.args[1 + backward], bool(user.args[6 + backward]) != backward
+            if weight is node:
                 spatial = tuple(range(2, rank))
                 return "weight", (*spatial, 0, 1) if transposed else (*spatial, 1, 0)
-            if first is node:
+            if first is node or user.args[backward] is node:
                 order = (0, *range(2, rank), 1)
         elif ("pool" in name or "batch_norm" in name) and first is node and rank > 2:
             order = (0, *range(2, rank), 1)

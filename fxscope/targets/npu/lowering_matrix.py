@@ -1,4 +1,4 @@
-"""Lowerings of products and convolutions."""
+"""Lowerings of products."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fxscope.targets.npu.access import View
-from fxscope.targets.npu.encoding import float_bits
-from fxscope.targets.npu.groups import Const, Matrix, Reg, Value, Windowed
+from fxscope.targets.npu.groups import Const, Matrix, Reg, Value
 from fxscope.targets.npu.lowering import Island, lowering
 from fxscope.targets.npu.lowering_shape import reshape
 
@@ -40,7 +39,8 @@ def _integers(island: Island, node: Any) -> tuple[View, float] | None:
     return None
 
 
-def _both_integers(island: Island, a: Any, b: Any) -> tuple[View, View, float] | None:
+def both_integers(island: Island, a: Any, b: Any) -> tuple[View, View, float] | None:
+    """Two operands that were dequantised without zero points: the integers and the product of their scales."""
     left, right = _integers(island, a), _integers(island, b)
     return (left[0], right[0], left[1] * right[1]) if left is not None and right is not None else None
 
@@ -104,7 +104,7 @@ def addmm(island: Island, node: Node, bias: Value, a: Value, b: Value, beta: flo
     """Beta * bias + alpha * (a @ b)."""
     shapes = [tuple(arg.meta["val"].shape) for arg in node.args[1:3]]
     shape, dtype = island.shape(node), island.dtype(node)
-    exact = _both_integers(island, *node.args[1:3])
+    exact = both_integers(island, *node.args[1:3])
     scale = 1.0
     if exact is not None:
         a, b, scale = exact
@@ -132,180 +132,3 @@ def mv(island: Island, node: Node, a: Value, b: Value) -> Value:
     left = View(left.buffer, (1, *left.shape), (0, *left.strides), left.offset)
     out = product(island, left, right, (left.shape[1], 1), island.dtype(node))
     return reshape(island, out, island.shape(node))
-
-
-def pair(values: Any, rank: int, default: int) -> tuple[int, int]:
-    """A convolution attribute as (vertical, horizontal); one spatial dimension is horizontal."""
-    items = [int(v) for v in values] if isinstance(values, list | tuple) else [int(values)]
-    if not items:
-        items = [default]
-    if rank == 1:
-        return default, items[0]
-    return items[0], items[-1]
-
-
-def channels_last(island: Island, x: Value, rank: int) -> View:
-    """An NCHW (or NCL) value as [n, h, w, c]; channels become contiguous by a copy where they are not."""
-    view = island.builder.materialise(x)
-    if rank == 1:
-        view = View(
-            view.buffer, (*view.shape[:2], 1, view.shape[2]), (*view.strides[:2], 0, view.strides[2]), view.offset
-        )
-    view = view.permute((0, 2, 3, 1))
-    if view.shape[3] > 1 and view.strides[3] != 1 and view.buffer.kind != "input":
-        view = island.builder.copy(view)
-    return view
-
-
-def _packed(a: int, b: int) -> int:
-    return (a & 0xFFFF) | (b & 0xFFFF) << 16
-
-
-def window_registers(
-    image: View,
-    channels: int,
-    kernel: tuple[int, int],
-    step: tuple[int, int],
-    pad: tuple[int, int],
-    dilation: tuple[int, int],
-    out_width: int,
-    fill: float = 0.0,
-    up: tuple[int, int] = (1, 1),
-) -> dict[str, int]:
-    """Registers of ldx for one layer."""
-    _, height, width, _ = image.shape
-    _, hs, ws, cs = image.strides
-    return {
-        "x.height": height,
-        "x.width": width,
-        "x.hstride": hs if height > 1 else ws * width,
-        "x.wstride": ws,
-        "x.cstride": cs if image.shape[3] > 1 else 1,
-        "x.kernel": _packed(*kernel),
-        "x.step": _packed(*step),
-        "x.dilation": _packed(*dilation),
-        "x.pad": _packed(*pad),
-        "x.owidth": out_width,
-        "x.channels": channels,
-        "x.fill": float_bits(fill),
-        "x.up": _packed(*up),
-    }
-
-
-@lowering("aten.convolution.default")
-def convolution(
-    island: Island,
-    node: Node,
-    x: Value,
-    weight: Value,
-    bias: Value | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-) -> Value:
-    """An implicit product per image and group: ldx gathers windows of a channels-last image."""
-    shape, dtype = island.shape(node), island.dtype(node)
-    rank = len(shape) - 2
-    exact = _both_integers(island, *node.args[:2])
-    scale = 1.0
-    if exact is not None and not (groups > 1 and groups == shape[1]):  # depthwise runs on the vector unit, in f32
-        x, weight, scale = exact
-    image = channels_last(island, x, rank)
-    weights = island.builder.materialise(weight)
-    if rank == 1:
-        weights = View(
-            weights.buffer,
-            (*weights.shape[:2], 1, weights.shape[2]),
-            (*weights.strides[:2], 0, weights.strides[2]),
-            weights.offset,
-        )
-    step, pad, spread = pair(stride, rank, 1), pair(padding, rank, 0), pair(dilation, rank, 1)
-    kernel = (weights.shape[2], weights.shape[3])
-    up = (1, 1)
-    if transposed:
-        # A convolution of step 1 over the image with zeros between its pixels, with the kernel turned round.
-        up, step = step, (1, 1)
-        pad = (spread[0] * (kernel[0] - 1) - pad[0], spread[1] * (kernel[1] - 1) - pad[1])
-        weights = _turned(weights)
-        channels, outs = weights.shape[0] // groups, weights.shape[1]
-        weights = View(
-            weights.buffer,
-            (groups, kernel[0], kernel[1], channels, outs),
-            (
-                channels * weights.strides[0],
-                weights.strides[2],
-                weights.strides[3],
-                weights.strides[0],
-                weights.strides[1],
-            ),
-            weights.offset,
-        )
-    else:
-        outs, channels = weights.shape[0] // groups, weights.shape[1]
-        weights = View(
-            weights.buffer,
-            (groups, kernel[0], kernel[1], channels, outs),
-            (outs * weights.strides[0], weights.strides[2], weights.strides[3], weights.strides[1], weights.strides[0]),
-            weights.offset,
-        )
-    height, width = (1, shape[2]) if rank == 1 else (shape[2], shape[3])
-    pixels = height * width
-    window = window_registers(image, channels, kernel, step, pad, spread, width, up=up)
-    anchor: Matrix | Windowed
-    if channels == 1 and outs == 1 and groups > 1 and image.strides[3] == 1 and up == (1, 1):
-        anchor = _depthwise(island, image, weights, window, kernel, groups, pixels)
-    else:
-        k = kernel[0] * kernel[1] * channels
-        anchor = Matrix(pixels, outs, k, image.shape[0], groups, image, weights, image.dtype, window)
-    order = (0, *range(2, rank + 2), 1)
-    group = island.builder.group(image.shape[0] * pixels, shape[1], shape, order, anchor)
-    if image.dtype == "i8":
-        group.raw.add(0)
-    island.builder.depend(group, image.buffer.makers | anchor_weights(anchor))
-    out: Value = Reg(group, 0, shape, "full", dtype)
-    if scale != 1.0:
-        out = island.binary("mul", out, Const(scale), shape, "f32")
-    if bias is not None:
-        out = island.binary("add", out, reshape(island, bias, (shape[1], *(1 for _ in range(rank)))), shape, dtype)
-    return out
-
-
-def anchor_weights(anchor: Matrix | Windowed) -> set[int]:
-    """Groups that make the second operand."""
-    second = anchor.right if isinstance(anchor, Matrix) else anchor.weight
-    return set() if second is None else second.buffer.makers
-
-
-def _turned(weights: View) -> View:
-    """The kernel turned by 180 degrees: negative strides from its last element."""
-    offset = weights.offset + sum((weights.shape[d] - 1) * weights.strides[d] for d in (2, 3))
-    strides = (*weights.strides[:2], -weights.strides[2], -weights.strides[3])
-    return View(weights.buffer, weights.shape, strides, offset)
-
-
-def _depthwise(
-    island: Island,
-    image: View,
-    weights: View,
-    window: dict[str, int],
-    kernel: tuple[int, int],
-    groups: int,
-    pixels: int,
-) -> Windowed:
-    """One kernel per channel: gather (window, channels), multiply by the weights, add up over the window."""
-    window["x.channels"] = groups
-    # [groups, kh, kw, 1, 1] as [window, channels]
-    flat = View(
-        weights.buffer,
-        (kernel[0], kernel[1], groups),
-        (weights.strides[1], weights.strides[2], weights.strides[0]),
-        weights.offset,
-    )
-    found = flat.reshape((kernel[0] * kernel[1], groups))
-    if found is None or (groups > 1 and found.strides[1] != 1):
-        found = island.builder.copy(flat).reshape((kernel[0] * kernel[1], groups))
-        assert found is not None
-    return Windowed(image, window, kernel[0] * kernel[1], groups, pixels, "sum", found)

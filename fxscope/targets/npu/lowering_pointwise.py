@@ -1,4 +1,4 @@
-"""Lowerings of element-wise ops, reductions, softmax and normalisations."""
+"""Lowerings of element-wise ops, reductions and softmax."""
 
 from __future__ import annotations
 
@@ -121,6 +121,18 @@ def leaky_relu(island: Island, node: Node, x: Value, slope: float = 0.01) -> Val
     return island.binary("add", island.unary("relu", x, shape, dtype), below, shape, dtype)
 
 
+@lowering("aten.elu.default")
+def elu(island: Island, node: Node, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
+    """Scale * x where positive, scale * alpha * (exp(input_scale * x) - 1) elsewhere."""
+    shape, dtype = island.shape(node), island.dtype(node)
+
+    def scaled(value: Value, factor: float) -> Value:
+        return value if factor == 1 else island.binary("mul", value, Const(float(factor)), shape, dtype)
+
+    below = scaled(island.unary("expm1", scaled(x, input_scale), shape, dtype), alpha * scale)
+    return island.select(island.binary("gt", x, Const(0.0), shape, "b8"), scaled(x, scale), below, shape, dtype)
+
+
 @lowering("aten.gelu.default")
 def gelu(island: Island, node: Node, x: Value, approximate: str = "none") -> Value:
     """One ewu."""
@@ -219,7 +231,7 @@ def var_mean(
     where_ = _dims(dims, len(shape))
     both = "var_mean" in str(node.target)
     out = island.shape(node, 0) if both else island.shape(node)
-    mean, _, variance = _moments(island, x, shape, where_)
+    mean, _, variance = moments(island, x, shape, where_)
     count = math.prod(shape[d] for d in where_)
     factor = count / max(count - (1 if correction is None else correction), 1e-30)
     if factor != 1:
@@ -229,47 +241,12 @@ def var_mean(
     return (variance, reshape(island, mean, out)) if both else variance
 
 
-def _moments(island: Island, x: Value, shape: tuple[int, ...], dims: list[int]) -> tuple[Value, Value, Value]:
+def moments(island: Island, x: Value, shape: tuple[int, ...], dims: list[int]) -> tuple[Value, Value, Value]:
     """Mean, difference from it, biased variance; dimensions kept."""
     mean = reduction(island, "mean", x, shape, dims, "f32")
     centred = island.binary("sub", x, mean, shape, "f32")
     square = island.binary("mul", centred, centred, shape, "f32")
     return mean, centred, reduction(island, "mean", square, shape, dims, "f32")
-
-
-@lowering("aten.native_layer_norm.default")
-def layer_norm(
-    island: Island, node: Node, x: Value, normalized: list[int], weight: Value | None, bias: Value | None, eps: float
-) -> Any:
-    """(x - mean) * rsqrt(var + eps) * weight + bias; also mean and rstd."""
-    shape, dtype = island.shape(node, 0), island.dtype(node, 0)
-    dims = list(range(len(shape) - len(normalized), len(shape)))
-    kept = tuple(1 if d in dims else size for d, size in enumerate(shape))
-    mean, centred, variance = _moments(island, x, shape, dims)
-    rstd = island.unary("rsqrt", island.binary("add", variance, Const(eps), kept, "f32"), kept, "f32")
-    out = island.binary("mul", centred, rstd, shape, dtype)
-    if weight is not None:
-        out = island.binary("mul", out, weight, shape, dtype)
-    if bias is not None:
-        out = island.binary("add", out, bias, shape, dtype)
-    return out, mean, rstd
-
-
-@lowering("aten._fused_rms_norm.default")
-def rms_norm(
-    island: Island, node: Node, x: Value, normalized: list[int], weight: Value | None, eps: float | None
-) -> Any:
-    """X * rsqrt(mean(x * x) + eps) * weight; also rstd."""
-    import torch
-
-    shape, dtype = island.shape(node, 0), island.dtype(node, 0)
-    dims = list(range(len(shape) - len(normalized), len(shape)))
-    kept = tuple(1 if d in dims else size for d, size in enumerate(shape))
-    small = torch.finfo(node.meta["val"][0].dtype).eps if eps is None else eps
-    square = reduction(island, "mean", island.binary("mul", x, x, shape, "f32"), shape, dims, "f32")
-    rstd = island.unary("rsqrt", island.binary("add", square, Const(small), kept, "f32"), kept, "f32")
-    out = island.binary("mul", x, rstd, shape, dtype)
-    return (island.binary("mul", out, weight, shape, dtype) if weight is not None else out), rstd
 
 
 @lowering("aten._softmax.default", "aten._log_softmax.default")
@@ -297,34 +274,3 @@ def softmax_backward(island: Island, node: Node, grad: Value, output: Value, dim
         return island.binary("sub", grad, share, shape, dtype)
     total = reduction(island, "sum", island.binary("mul", grad, output, shape, "f32"), shape, dims, "f32")
     return island.binary("mul", island.binary("sub", grad, total, shape, "f32"), output, shape, dtype)
-
-
-@lowering("aten._native_batch_norm_legit_no_training.default")
-def batch_norm(
-    island: Island,
-    node: Node,
-    x: Value,
-    weight: Value | None,
-    bias: Value | None,
-    mean: Value,
-    variance: Value,
-    momentum: float,
-    eps: float,
-) -> Any:
-    """X * scale + shift per channel, with scale = weight * rsqrt(var + eps), shift = bias - mean * scale."""
-    shape, dtype = island.shape(node, 0), island.dtype(node, 0)
-    channels = (shape[1],)
-    scale: Value = island.unary("rsqrt", island.binary("add", variance, Const(eps), channels, "f32"), channels, "f32")
-    if weight is not None:
-        scale = island.binary("mul", scale, weight, channels, "f32")
-    shift = island.binary("mul", mean, scale, channels, "f32")
-    shift = (
-        island.unary("neg", shift, channels, "f32")
-        if bias is None
-        else island.binary("sub", bias, shift, channels, "f32")
-    )
-    wide = (shape[1], *(1 for _ in shape[2:]))
-    out = island.binary("mul", x, reshape(island, scale, wide), shape, dtype)
-    out = island.binary("add", out, reshape(island, shift, wide), shape, dtype)
-    empty = island.builder.dense(f"{node.name}_empty", "f32", (0,), "scratch")
-    return out, empty, empty

@@ -9,60 +9,103 @@ from typing import TYPE_CHECKING, Any
 from fxscope.targets.npu.access import View
 from fxscope.targets.npu.groups import Reg, Value, Windowed
 from fxscope.targets.npu.lowering import Island, lowering
-from fxscope.targets.npu.lowering_matrix import channels_last, pair, window_registers
 from fxscope.targets.npu.lowering_shape import reshape
+from fxscope.targets.npu.windows import Triple, channels_last, triple, window_registers
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
 
-@lowering("aten.max_pool2d_with_indices.default", "aten.max_pool2d.default", "aten.avg_pool2d.default")
+@lowering(
+    "aten.max_pool2d_with_indices.default",
+    "aten.max_pool2d.default",
+    "aten.max_pool3d_with_indices.default",
+    "aten.avg_pool2d.default",
+    "aten.avg_pool3d.default",
+)
 def pool(island: Island, node: Node, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, *rest: Any) -> Any:
-    """Windows gathered per channel and reduced; indices are not made."""
+    """Windows gathered per channel and reduced; indices are not made. Depth is pooled by a second round."""
     name = str(node.target)
-    several = "with_indices" in name
+    several, rank = "with_indices" in name, 3 if "3d" in name else 2
     shape, dtype = (
         (island.shape(node, 0), island.dtype(node, 0)) if several else (island.shape(node), island.dtype(node))
     )
-    squeezed = len(shape) == 3
-    view = island.builder.materialise(x)
-    if squeezed:
-        view = View(view.buffer, (1, *view.shape), (0, *view.strides), view.offset)
-    size = pair(kernel, 2, 1)
-    step = pair(stride, 2, 1) if stride else size
-    dilation = pair(rest[0], 2, 1) if "max" in name and rest else (1, 1)
-    image = channels_last(island, view, 2)
-    if image.shape[3] > 1 and image.strides[3] != 1:
-        image = island.builder.copy(image)
-    full = shape if not squeezed else (1, *shape)
-    fill = -math.inf if "max" in name else 0.0
-    window = window_registers(image, full[1], size, step, pair(padding, 2, 0), dilation, full[3], fill)
-    anchor = Windowed(image, window, size[0] * size[1], full[1], full[2] * full[3], "max" if "max" in name else "mean")
-    group = island.builder.group(full[0] * full[2] * full[3], full[1], full, (0, 2, 3, 1), anchor)
-    island.builder.depend(group, image.buffer.makers)
-    out: Value = Reg(group, 0, full, "full", dtype)
-    if squeezed:
-        out = reshape(island, out, shape)
+    full = shape if len(shape) == rank + 2 else (1, *shape)
+    given = tuple(int(size) for size in node.args[0].meta["val"].shape)
+    x = reshape(island, x, given if len(shape) == rank + 2 else (1, *given))
+    size = triple(kernel, rank, 1)
+    step = triple(stride, rank, 1) if stride else size
+    dilation = triple(rest[0], rank, 1) if "max" in name and rest else (1, 1, 1)
+    fn = "max" if "max" in name else "mean"
+    out = pooled(island, x, full, dtype, size, step, triple(padding, rank, 0), dilation, fn)
+    out = reshape(island, out, shape)
     return (out, None) if several else out
 
 
-@lowering("aten._adaptive_avg_pool2d.default")
-def adaptive_pool(island: Island, node: Node, x: Value, size: Sequence[int]) -> Value:
-    """An average pool where the output divides the input (the table's own clause refuses the rest)."""
-    shape = tuple(int(s) for s in node.args[0].meta["val"].shape)
-    out = island.shape(node)
-    kernel = (shape[-2] // out[-2], shape[-1] // out[-1])
-    return _average(island, node, x, kernel)
+def pooled(
+    island: Island,
+    x: Value,
+    shape: tuple[int, ...],
+    dtype: str,
+    kernel: Triple,
+    step: Triple,
+    pad: Triple,
+    dilation: Triple,
+    fn: str,
+) -> Value:
+    """Pool [n, c, (d,) h, w] to ``shape``: height and width of every plane, then depth as the height of an image."""
+    image = channels_last(island, x, dense=True)
+    n, d, h, w, channels = image.shape
+    planes = image.select(1, 0) if d == 1 else image.reshape((n * d, h, w, channels))
+    if planes is None:
+        planes = island.builder.copy(image).reshape((n * d, h, w, channels))
+        assert planes is not None
+    deep = len(shape) == 5 and (kernel[0], step[0], pad[0]) != (1, 1, 0)
+    flat = (shape[0], channels, d, *shape[-2:]) if deep else shape
+    made: Value = _window(
+        island, planes, flat, dtype if not deep else image.dtype, kernel[1:], step[1:], pad[1:], dilation[1:], fn
+    )
+    if not deep:
+        return made
+    view = channels_last(island, made, dense=True)
+    columns = view.reshape((n, d, shape[3] * shape[4], channels))
+    assert columns is not None  # stored channels-last
+    return _window(
+        island, columns, shape, dtype, (kernel[0], 1), (step[0], 1), (pad[0], 0), (dilation[0], 1), fn,
+        width=shape[3] * shape[4],
+    )  # fmt: skip
 
 
-def _average(island: Island, node: Node, x: Value, kernel: tuple[int, int]) -> Value:
-    """An average over disjoint windows."""
-    shape = island.shape(node)
-    image = channels_last(island, x, 2)
-    if image.shape[3] > 1 and image.strides[3] != 1:
-        image = island.builder.copy(image)
-    window = window_registers(image, shape[1], kernel, kernel, (0, 0), (1, 1), shape[3])
-    anchor = Windowed(image, window, kernel[0] * kernel[1], shape[1], shape[2] * shape[3], "mean")
-    group = island.builder.group(shape[0] * shape[2] * shape[3], shape[1], shape, (0, 2, 3, 1), anchor)
+def _window(
+    island: Island,
+    image: View,
+    shape: tuple[int, ...],
+    dtype: str,
+    kernel: Sequence[int],
+    step: Sequence[int],
+    pad: Sequence[int],
+    dilation: Sequence[int],
+    fn: str,
+    width: int = 0,
+) -> Reg:
+    fill = -math.inf if fn == "max" else 0.0
+    pixels = math.prod(shape[2:]) * shape[0] // image.shape[0]
+    window = window_registers(image, shape[1], kernel, step, pad, dilation, width or shape[-1], fill)
+    anchor = Windowed(image, window, kernel[0] * kernel[1], shape[1], pixels, fn)
+    order = (0, *range(2, len(shape)), 1)
+    group = island.builder.group(math.prod(shape) // shape[1], shape[1], shape, order, anchor)
     island.builder.depend(group, image.buffer.makers)
-    return Reg(group, 0, shape, "full", island.dtype(node))
+    return Reg(group, 0, shape, "full", dtype)
+
+
+@lowering("aten._adaptive_avg_pool2d.default", "aten._adaptive_avg_pool3d.default")
+def adaptive_pool(island: Island, node: Node, x: Value, size: Sequence[int]) -> Value:
+    """An average over disjoint windows where the output divides the input (the table's own clause refuses the rest)."""
+    given = tuple(int(s) for s in node.args[0].meta["val"].shape)
+    shape, rank = island.shape(node), len(size)
+    full = shape if len(shape) == rank + 2 else (1, *shape)
+    kernel = triple([i // o for i, o in zip(given[-rank:], shape[-rank:], strict=True)], rank, 1)
+    x = reshape(island, x, given if len(shape) == rank + 2 else (1, *given))
+    return reshape(
+        island, pooled(island, x, full, island.dtype(node), kernel, kernel, (0, 0, 0), (1, 1, 1), "mean"), shape
+    )

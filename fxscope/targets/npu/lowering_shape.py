@@ -93,6 +93,20 @@ def expand(island: Island, node: Node, x: Value, *_: Any, **__: Any) -> Value:
     return x if isinstance(x, Const) or tuple(x.shape) == shape else _view(island, x).expand(shape)
 
 
+@lowering("aten.repeat.default")
+def repeat(island: Island, node: Node, x: Value, times: Sequence[int]) -> Value:
+    """Every dimension behind one of stride 0, joined by a copy where it has to be."""
+    if isinstance(x, Const):
+        return x
+    view = _view(island, x)
+    own = (*(1 for _ in range(len(times) - len(view.shape))), *view.shape)
+    single = tuple(size for pair in zip((1 for _ in own), own, strict=True) for size in pair)
+    wide = tuple(size for pair in zip((int(t) for t in times), own, strict=True) for size in pair)
+    apart = view.reshape(single)
+    assert apart is not None  # dimensions of size 1 go anywhere
+    return reshape(island, apart.expand(wide), island.shape(node))
+
+
 @lowering("aten.slice.Tensor")
 def slice_(
     island: Island, node: Node, x: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1

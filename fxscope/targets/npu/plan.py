@@ -160,7 +160,7 @@ def _matrix(product: Matrix, memories: Memories) -> Callable[[], torch.Tensor]:
     if len(parts) == 1:
         left, right = parts[0]
         return lambda: torch.mm(left().to(wide), right.to(wide)).to(out)
-    if product.window is None:
+    if product.window is None and len(product.right.shape) == len(product.left.shape):
         all_left, all_right = tensor(memories, product.left), tensor(memories, product.right)
         return lambda: torch.matmul(all_left.to(wide), all_right.to(wide)).to(out).view(-1, product.n)
 
@@ -198,11 +198,11 @@ def _left(found: ProductPlan, memories: Memories, image: int, part: int) -> Call
     whole = _strided(
         memories,
         left,
-        (*left.shape[1:3], channels),
-        left.strides[1:],
-        first + part * channels * left.strides[3],
+        (*left.shape[-3:-1], channels),
+        left.strides[-3:],
+        first + part * channels * left.strides[-1],
     )
-    return lambda: gather(whole, window, product.m).view(product.m, product.k)
+    return lambda: gather(whole, window, product.m).reshape(product.m, product.k)
 
 
 def _right(found: ProductPlan, memories: Memories, image: int, part: int) -> torch.Tensor:
@@ -273,7 +273,7 @@ def _windowed(anchor: Windowed, memories: Memories) -> Callable[[], torch.Tensor
         results = []
         for number in range(image.shape[0]):
             block = gather(image[number].float(), anchor.window, anchor.pixels)
-            block = block.view(anchor.pixels, anchor.positions, anchor.channels)
+            block = block.reshape(anchor.pixels, anchor.positions, anchor.channels)
             results.append(function(block * weight.float() if weight is not None else block, 1))
         return results[0] if len(results) == 1 else torch.cat(results)
 

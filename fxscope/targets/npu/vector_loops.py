@@ -224,7 +224,7 @@ def emit_copy(emitter: Emitter, group: Group, sources: dict[str, str], order: in
     width = DTYPE_BYTES[source.dtype] if space == "s" else 4
     capacity = machine.spad_lines if space == "s" else machine.acc_lines
     total_cols = shape[-1]
-    cols = min(total_cols, MAX)
+    cols = min(total_cols, MAX, capacity // 2 * machine.local.line_bytes // width)
     read_rows, write_rows = Rows.of(shape[:-1], read[:-1]), Rows.of(shape[:-1], write[:-1])
     count = 1
     for size in shape[:-1]:
