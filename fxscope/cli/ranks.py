@@ -60,26 +60,12 @@ def _print(summaries: list[RankSummary], findings: list[Finding]) -> None:
     import shutil
     import textwrap
 
+    from fxscope.report.ranks import rank_row, rank_table
     from fxscope.report.safe import plain_line
 
     width = max(40, shutil.get_terminal_size((100, 24)).columns)
-    titles = ("", "compiles", "seconds", "recompiles", "breaks", "failures", "collectives")
-    rows = [
-        (
-            summary.name,
-            str(sum(c.status in ("ok", "empty") for c in summary.compiles)),
-            f"{sum(c.seconds for c in summary.compiles):.1f}",
-            str(summary.recompiles),
-            str(sum(summary.break_sites.values())),
-            str(summary.failures),
-            str(sum(op != "wait_tensor" for _, op in summary.collectives)),
-        )
-        for summary in summaries
-    ]
-    first = max(len(row[0]) for row in rows)
-    for row in (titles, *rows):
-        cells = (cell.rjust(len(title)) for cell, title in zip(row[1:], titles[1:], strict=True))
-        click.echo(row[0].ljust(first) + "  " + "  ".join(cells))
+    for line in rank_table([rank_row(summary) for summary in summaries]):
+        click.echo(line)
     for summary in summaries:
         for note in summary.notes:
             click.echo(click.style(f"{summary.name}: {plain_line(note)}", dim=True))

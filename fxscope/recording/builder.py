@@ -107,5 +107,5 @@ class Builder(State):
             return
         if name.endswith(("_cache_hit", "_cache_miss", "_cache_bypass")):
             frames.take_cache(self, process, number, event, index, name)
-        if event.envelope.get("frame_id") is not None:
+        if event.envelope.get("frame_id") is not None or frames.is_outside_graph(process, event, name):
             frames.add_graph(self, process, number, event, index, name)

@@ -15,6 +15,21 @@ if TYPE_CHECKING:
     from fxscope.trace.index import Event, LogIndex
 
 
+_WRAPPER = "inductor_aot_wrapper_code"
+# What only a compiler writes: seen outside any frame, it was called ahead of time.
+_OUTSIDE = frozenset(
+    {
+        "before_pre_grad_graph",
+        "inductor_pre_grad_graph",
+        "aot_joint_graph",
+        "aot_forward_graph",
+        "aot_inference_graph",
+        "inductor_post_grad_graph",
+        _WRAPPER,
+    }
+)
+
+
 def take_start(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:
     """``dynamo_start``: an attempt begins; its stack ends in the function that is compiled."""
     attempt = state.attempt(process, event, begin=True)
@@ -39,12 +54,22 @@ def take_graph(state: State, process: Process, number: int, event: Event, index:
     add_graph(state, process, number, event, index, event.name)
 
 
+def is_outside_graph(process: Process, event: Event, name: str) -> bool:
+    """Whether an artifact outside any frame begins, or carries a graph of, what is compiled ahead of time."""
+    if name not in _OUTSIDE and name != "after_pre_grad_graph" and not name.endswith("_post_grad_graph"):
+        return False
+    return triple_of(event.envelope) == (None, None, None)
+
+
 def add_graph(state: State, process: Process, number: int, event: Event, index: LogIndex, name: str) -> None:
     """Add a graph by the name of the event or artifact that carried it; an artifact that is no graph is left alone."""
-    attempt = state.attempt(process, event)
+    attempt = state.attempt(process, event) or state.outside(process, event, begin=name in _OUTSIDE)
     if attempt is None:
-        add_artifact(state, process, number, event, index, name, "string")
+        if event.name != "artifact":
+            add_artifact(state, process, number, event, index, name, "string")
         return
+    if name == _WRAPPER:
+        attempt.record.function = "AOTInductor"
     placed = attempt.order.place(name)
     if placed is None:
         return
@@ -87,13 +112,17 @@ def take_carried(state: State, process: Process, number: int, event: Event, inde
         else f"{event.name}.{inner}"
     )
     add_artifact(state, process, number, event, index, name, "string")
+    if name == _WRAPPER:
+        add_graph(state, process, number, event, index, name)
 
 
 def add_artifact(
     state: State, process: Process, number: int, event: Event, index: LogIndex, name: str, encoding: str
 ) -> None:
     """Add one named payload, with the compile that it belongs to."""
-    state.slot(process, event)  # an artifact may be the first event of its compile
+    # An artifact may be the first event of its compile.
+    if state.slot(process, event) is None and name in _OUTSIDE:
+        state.outside(process, event, begin=True)
     key = process.key_at(event.envelope, event.number)
     state.artifacts.append(
         Artifact(name=name, encoding=encoding, compile_key=key, size=index.size(event.number), event=number)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxscope.recording import metrics as numbers
 from fxscope.recording.failures import SOFT, limit_of, phase_of, place_of, user_stack_of
-from fxscope.recording.process import without_attempt
+from fxscope.recording.process import OUTSIDE, without_attempt
 from fxscope.recording.records import Failure, LimitHit
 from fxscope.recording.state import State, inherit, split_number, text_or_none
 from fxscope.trace.line import BadEnvelope, decode_json
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 def take_metrics(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:
     """``compilation_metrics``: the attempt is over."""
     values = event.value
-    attempt = state.attempt(process, event)
-    slot = state.slot(process, event)
-    if attempt is None or slot is None or not isinstance(values, dict):
+    attempt = state.attempt(process, event) or state.outside(process, event, begin=False)
+    if attempt is None or not isinstance(values, dict):
         return
-    slot.ended = True
+    slot = attempt.slot
+    slot.ended, slot.end = True, event.number if slot.base == OUTSIDE else slot.end
     attempt.metrics_event = number
     record = attempt.record
     record.metrics = numbers.keep(values)
@@ -42,17 +42,19 @@ def take_metrics(state: State, process: Process, number: int, event: Event, inde
     inherit(process, event, record)
     record.nodes = numbers.integer(values.get("graph_node_count"), record.nodes)
     record.guards = numbers.integer(values.get("guard_count"), record.guards)
-    _times(slot, attempt, values)
+    _times(process, event, slot, attempt, values)
     attempt.order.frame_done()
     _conclude(state, process, event, attempt, values, index)
 
 
-def _times(slot: Slot, attempt: Attempt, values: dict[str, Any]) -> None:
+def _times(process: Process, event: Event, slot: Slot, attempt: Attempt, values: dict[str, Any]) -> None:
     """Seconds of the last attempt and, out of the same metrics, of the attempts before it."""
     record = attempt.record
     has_aot = any(stage in record.stages for stage in ("joint", "forward", "inference"))
     record.phases = numbers.phases(values, has_aot=has_aot)
     record.seconds = sum(record.phases.values()) if record.phases else numbers.seconds(values, "entire_frame_compile")
+    if record.seconds is None and attempt.slot.base == OUTSIDE:
+        record.seconds = max(0.0, process.clock.unix(event.when) - record.started)
     earlier = sorted(number for number in slot.attempts if number < record.attempt)
     before = numbers.number(values.get("dynamo_time_before_restart_s"))
     if not earlier or before is None or record.seconds is None:
@@ -81,7 +83,8 @@ def _conclude(
     if not fail_type:
         if record.status in ("unfinished", "empty", "ok"):
             given_up = values.get("has_guarded_code") is False
-            record.status = "ok" if "dynamo" in record.stages else "skipped" if given_up else "empty"
+            compiled = "dynamo" in record.stages or attempt.slot.base == OUTSIDE
+            record.status = "ok" if compiled else "skipped" if given_up else "empty"
         return
     record.failure = reason.split("\n", 1)[0] or fail_type
     limit = limit_of(fail_type, reason)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+OUTSIDE = "-/-"  # id of what is compiled outside any frame (AOTInductor, export), as tlparse writes it
+
+
 class Attempt:
     """One attempt, while its events come in.
 
@@ -44,14 +47,16 @@ class Slot:
         base: The id without an attempt.
         use: How often the id began, counted from 1: after a reset ids come again.
         first: Number in the log of the first event of this use.
+        end: Of its last one, where only the order of the log tells (``OUTSIDE``).
     """
 
-    __slots__ = ("attempts", "base", "ended", "first", "started", "use")
+    __slots__ = ("attempts", "base", "end", "ended", "first", "started", "use")
 
     def __init__(self, base: str, use: int, first: int) -> None:
         self.base = base
         self.use = use
         self.first = first
+        self.end = 1 << 62
         self.attempts: dict[int, Attempt] = {}
         self.started = False
         self.ended = False
@@ -119,13 +124,19 @@ class Process:
         triple = triple_of(envelope)
         base = base_id(*triple)
         if not base:
-            return None
+            return self._outside_at(number)
         use = 1
         for slot in self.by_base.get(base, ()):
             if slot.first <= number:
                 use = slot.use
         attempt = attempt_of(envelope) if triple[1] is not None else None
         return self.prefix + with_use(base + (f"_{attempt}" if attempt else ""), use)
+
+    def _outside_at(self, number: int) -> str | None:
+        slot = next(
+            (slot for slot in reversed(self.by_base.get(OUTSIDE, [])) if slot.first <= number <= slot.end), None
+        )
+        return None if slot is None else self.prefix + with_use(OUTSIDE, slot.use)
 
     def string(self, number: Any) -> str:
         """An interned string; a forked child looks in its own table first, then in its parent's."""

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fxscope.recording.tracebacks import read_stack
+from fxscope.source import SourceLine
 from fxscope.trace.line import BadEnvelope, decode_json
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from fxscope.recording.recording import Recording
     from fxscope.recording.records import Compile, GraphText
-    from fxscope.source import SourceLine
 
 _MAPPINGS = "inductor_provenance_tracking_node_mappings"
 _STACKS = "inductor_provenance_tracking_kernel_stack_traces"
@@ -67,6 +69,11 @@ class Provenance(msgspec.Struct, kw_only=True):
         return [kernel for kernel in self.kernels if node in kernel.post_grad or node in kernel.pre_grad]
 
 
+def has_provenance(recording: Recording) -> set[str]:
+    """Keys of the compiles of which Inductor wrote any map."""
+    return {a.compile_key for a in recording.artifacts if a.compile_key and a.name in (_MAPPINGS, _STACKS)}
+
+
 def read_provenance(recording: Recording, compile_: Compile) -> list[Provenance]:
     """Maps of each piece of code of one compile; an empty list where Inductor wrote none."""
     codes = sorted((g for g in compile_.graphs if g.stage.endswith(".code")), key=lambda g: g.event)
@@ -97,8 +104,8 @@ def _artifact(recording: Recording, key: str, name: str, start: int, stop: int |
 def _join(recording: Recording, code: GraphText, mappings: dict[str, Any], stacks: dict[str, Any]) -> Provenance:
     post_to_pre = _table(mappings, "postToPre")
     kernel_to_post = _table(mappings, "cppCodeToPost")
-    lines = kernel_lines(recording.text(code.event))
     names = dict.fromkeys([*kernel_to_post, *stacks])
+    lines = kernel_lines(recording.text(code.event), {name.rsplit(":", 1)[0] for name in names})
     kernels = []
     for name in names:
         post = kernel_to_post.get(name, [])
@@ -127,8 +134,11 @@ def _table(mappings: dict[str, Any], key: str) -> dict[str, list[str]]:
     return {str(k): [str(item) for item in v] for k, v in value.items() if isinstance(v, list)}
 
 
-def kernel_lines(code: str) -> dict[str, list[int]]:
-    """Lines (1-based) that define or call each kernel, under its bare name and, where the code names one, its handle."""
+def kernel_lines(code: str, named: Collection[str] = ()) -> dict[str, list[int]]:
+    """Lines (1-based) that define or call each kernel, under its bare name and, where the code names one, its handle.
+
+    ``named`` are kernels that the code may call without defining them: AOTInductor's are in a file of their own.
+    """
     found: dict[str, list[int]] = {}
     definition: str | None = None
     handle: str | None = None
@@ -145,10 +155,12 @@ def kernel_lines(code: str) -> dict[str, list[int]]:
             handle = mark[1]
         elif call := _CALL.match(line):
             name = call[1]
-            if name in found or name.startswith("extern_kernels."):
+            if name in found or name in named or name.startswith("extern_kernels."):
                 found.setdefault(name, []).append(number)
                 if handle is not None and handle.rsplit(":", 1)[0] == name:
                     own = found.setdefault(handle, list(found[name][:-1]) if "extern" not in name else [])
                     own.append(number)
+            elif handle is not None and handle.rsplit(":", 1)[0] in named:
+                found.setdefault(handle, []).append(number)  # wrapped in a check of the error code
             handle = None
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -162,6 +161,8 @@ def _add_artifact(recording: Recording, summary: RankSummary, id_: str, artifact
     elif artifact.name == _EXECUTION and isinstance(payload, dict):
         summary.execution += [str(_graph_name(step)) for step in _list(payload.get("graph_execution_order"))]
     elif artifact.name == _RUNTIME and isinstance(payload, dict):
+        import hashlib  # few programs log this
+
         ops = [op for op in _list(payload.get("ops")) if isinstance(op, dict)]
         digest = hashlib.sha256(msgspec.json.encode([op.get("outputs") for op in ops])).hexdigest()[:12]
         summary.tensors[id_] = digest

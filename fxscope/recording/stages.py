@@ -24,6 +24,7 @@ _INDUCTOR = {
     "inductor_post_grad_graph": "post_grad",
     "after_post_grad_graph": "post_grad",  # its name in 2025
     "inductor_output_code": "code",
+    "inductor_aot_wrapper_code": "code",  # AOTInductor's, in C++
 }
 _ENDS = ("fx_graph_cache_miss", "fx_graph_cache_hit", "fx_graph_cache_bypass")
 

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from fxscope.recording import metrics as numbers
-from fxscope.recording.process import Attempt, Process, Slot, attempt_of, base_id, triple_of, with_use
+from fxscope.recording.process import OUTSIDE, Attempt, Process, Slot, attempt_of, base_id, triple_of, with_use
 from fxscope.recording.records import Compile
 from fxscope.recording.userline import deepest_user_line, is_generated, is_torch_file, is_user_file
 from fxscope.trace.clock import Clock
@@ -104,6 +104,26 @@ class State:
         if attempt is None:
             attempt = slot.attempts[number] = self._new_attempt(process, slot, number, event)
         return attempt
+
+    def outside(self, process: Process, event: Event, *, begin: bool) -> Attempt | None:
+        """The attempt of what is compiled outside any frame and not yet ended; with ``begin`` made where there is none."""
+        triple = triple_of(event.envelope)
+        if base_id(*triple):
+            return None
+        slot = process.slots.get(triple)
+        if slot is None or slot.ended:
+            if not begin:
+                return None
+            slot = process.slots[triple] = Slot(OUTSIDE, slot.use + 1 if slot else 1, event.number)
+            process.by_base.setdefault(OUTSIDE, []).append(slot)
+            self.slot_of[process.prefix + with_use(OUTSIDE, slot.use)] = slot
+            slot.attempts[0] = self._new_attempt(process, slot, 0, event)
+            record = slot.attempts[0].record
+            record.function = "ahead of time"
+            record.stack = process.stack(event.envelope.get("stack"))
+            set_user_line(record)
+            record.file, record.line = record.user_file, record.user_line
+        return slot.attempts[0]
 
     def _new_process(self, log: int, event: Event) -> Process:
         index = self.logs[log]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxscope.recording.metrics import union_seconds
+from fxscope.recording.process import OUTSIDE
 from fxscope.recording.records import Totals
 
 if TYPE_CHECKING:
@@ -25,7 +26,13 @@ def count_totals(state: State, unknown_events: int) -> Totals:
         if not attempt.intervals and attempt.record.status != "restarted"
     )
     return Totals(
-        frames=len({(_process_of(c.key, c.id), _frame_of(c.id), c.function, c.file, c.line) for c in compiles}),
+        frames=len(
+            {
+                (_process_of(c.key, c.id), _frame_of(c.id), c.function, c.file, c.line)
+                for c in compiles
+                if not c.id.startswith(OUTSIDE)
+            }
+        ),
         compiles=sum(c.status in ("ok", "empty") for c in compiles),
         graphs=sum(graph.stage == "dynamo" for c in compiles for graph in c.graphs),
         graph_breaks=state.break_events,

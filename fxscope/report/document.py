@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from fxscope.recording.export import ExportReport, read_export
+from fxscope.recording.export import ExportReport
+from fxscope.recording.provenance import Provenance, has_provenance, read_provenance
 from fxscope.recording.records import FailedGuard, Session, Totals
+from fxscope.recording.vllm import VllmCompile, read_vllm
+from fxscope.report.ranks import RanksReport, ranks_report
 from fxscope.report.safe import escape_json
+from fxscope.report.tallies import CacheRow, cache_rows, export_of, phase_seconds
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
@@ -109,13 +113,23 @@ class FailureRow(msgspec.Struct, kw_only=True):
     line: int
 
 
-class CacheRow(msgspec.Struct, kw_only=True):
-    """How often a cache was looked into, with what outcome and why."""
+class ProvenanceRow(msgspec.Struct, kw_only=True):
+    """Which kernels of one compile came from which nodes, both ways.
 
-    cache: str
-    outcome: str
-    reason: str | None
-    count: int
+    Attributes:
+        maps: One for each piece of generated code.
+    """
+
+    key: str
+    maps: list[Provenance]
+
+
+class LinkRow(msgspec.Struct, kw_only=True):
+    """A link that the program logged."""
+
+    id: str | None
+    name: str
+    url: str
 
 
 class ReportDocument(msgspec.Struct, kw_only=True):
@@ -133,6 +147,10 @@ class ReportDocument(msgspec.Struct, kw_only=True):
     phases: dict[str, float]  # seconds of all compiles by phase
     unknown_events: dict[str, int]
     export: ExportReport | None  # what torch.export logged; null where nothing was exported
+    ranks: RanksReport | None  # what differs between ranks; null where there are fewer than two
+    provenance: list[ProvenanceRow]
+    vllm: list[VllmCompile]
+    links: list[LinkRow]
 
 
 def report_document(recording: Recording) -> ReportDocument:
@@ -149,13 +167,34 @@ def report_document(recording: Recording) -> ReportDocument:
         phases=phase_seconds(recording),
         unknown_events=recording.unknown_events(),
         export=export_of(recording),
+        ranks=ranks_report(recording),
+        provenance=provenance_rows(recording),
+        vllm=read_vllm(recording),
+        links=link_rows(recording),
     )
 
 
-def export_of(recording: Recording) -> ExportReport | None:
-    """What torch.export logged; None where nothing was exported."""
-    kinds = ("exported_program", "propagate_real_tensors_provenance", "missing_fake_kernel", "mismatched_fake_kernel")
-    return read_export(recording) if any(recording.count(kind) for kind in kinds) else None
+def provenance_rows(recording: Recording) -> list[ProvenanceRow]:
+    """The maps of every compile that has any."""
+    keys = has_provenance(recording)
+    rows = [
+        ProvenanceRow(key=row.key, maps=read_provenance(recording, row))
+        for row in recording.compiles
+        if row.key in keys
+    ]
+    return [row for row in rows if row.maps]
+
+
+def link_rows(recording: Recording) -> list[LinkRow]:
+    """What ``link`` events name."""
+    rows = []
+    for artifact in recording.artifacts:
+        if artifact.name.startswith("link"):
+            event = recording.event(artifact.event)
+            if event.name == "link" and isinstance(event.value, dict):
+                name, url = str(event.value.get("name") or "link"), str(event.value.get("url") or "")
+                rows.append(LinkRow(id=artifact.compile_key, name=name, url=url))
+    return rows
 
 
 def encode_document(document: msgspec.Struct | dict[str, Any]) -> str:
@@ -168,25 +207,6 @@ def encode_document(document: msgspec.Struct | dict[str, Any]) -> str:
         built: dict[str, Any] = msgspec.to_builtins(document)
         return json.dumps(built, indent=1, ensure_ascii=True)
     return escape_json(msgspec.json.format(raw, indent=1).decode())
-
-
-def cache_rows(recording: Recording) -> list[CacheRow]:
-    """Cache lookups counted by cache, outcome and reason, most frequent first."""
-    counts: dict[tuple[str, str, str | None], int] = {}
-    for event in recording.cache_events:
-        key = (event.cache, event.outcome, event.reason)
-        counts[key] = counts.get(key, 0) + 1
-    ordered = sorted(counts.items(), key=lambda item: (item[0][0], -item[1]))
-    return [CacheRow(cache=key[0], outcome=key[1], reason=key[2], count=count) for key, count in ordered]
-
-
-def phase_seconds(recording: Recording) -> dict[str, float]:
-    """Seconds of all attempts by phase, largest first."""
-    sums: dict[str, float] = {}
-    for row in recording.compiles:
-        for name, value in row.phases.items():
-            sums[name] = sums.get(name, 0.0) + value
-    return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
 def _take(row: Any, kind: type[Any], **more: Any) -> Any:

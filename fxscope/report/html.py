@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fxscope.errors import FxscopeError, MissingError
-from fxscope.report.document import cache_rows, export_of, phase_seconds
+from fxscope.report.blocks import blocks
 from fxscope.report.safe import plain, plain_line
 from fxscope.report.summary import count, seconds, summary_line
-from fxscope.report.terminal import describe_guard, short_path
+from fxscope.report.tallies import cache_rows, export_of, phase_seconds
+from fxscope.report.terminal import describe_guard, describe_step, short_path
 from fxscope.report.timeline import make_timeline
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _ORDER = (
     "pre_grad",
     "forward.code",
     "backward.code",
+    "symbolic shapes",
+    "metrics",
 )
 
 
@@ -84,6 +87,7 @@ def render_html(recording: Recording) -> str:
         finalize=lambda value: plain(value) if isinstance(value, str) else value,
     )
     environment.filters.update(count=count, seconds=seconds, short=short_path, plain=plain, line=plain_line)
+    environment.filters.update(step=lambda step: plain_line(describe_step(step)))
     entries, left_out = _entries(recording)
     phases = phase_seconds(recording)
     export = export_of(recording)
@@ -102,6 +106,7 @@ def render_html(recording: Recording) -> str:
         timeline=make_timeline(recording),
         unknown=recording.unknown_events(),
         export=export,
+        blocks=list(blocks(recording, stacks=True)),
         programs=[plain(recording.text(event)[:BUDGET]) for event in export.programs[:4]] if export else [],
     )
 
@@ -109,6 +114,12 @@ def render_html(recording: Recording) -> str:
 def _entries(recording: Recording) -> tuple[list[Entry], int]:
     """Compiles with as many of their texts as the budget allows, and how many texts it did not."""
     wanted: list[tuple[int, Compile, str, int, int]] = []
+    made = {
+        "guards": lambda row: _guard_lines(recording.guards(row)),
+        "metrics": lambda row: _metric_lines(row.metrics),
+    }
+    shapes = _shape_lines(recording)
+    made["symbolic shapes"] = lambda row: "\n".join(shapes[row.key])
     for row in recording.compiles:
         wanted += [
             (
@@ -121,15 +132,20 @@ def _entries(recording: Recording) -> tuple[list[Entry], int]:
             for text in row.graphs
             if text.stage in _ORDER
         ]
-        if row.guards:
-            wanted.append((_ORDER.index("guards"), row, "guards", 0, -1))
+        for title, present in (
+            ("guards", row.guards),
+            ("symbolic shapes", row.key in shapes),
+            ("metrics", row.metrics),
+        ):
+            if present:
+                wanted.append((_ORDER.index(title), row, title, 0, -1))
     wanted.sort(key=lambda item: item[0])
     texts: dict[str, list[tuple[int, Text]]] = {}
     spent = left_out = 0
     for order, row, title, size, event in wanted:
         text: str | None = None
         if spent + size <= BUDGET:
-            text = plain(recording.text(event)) if event >= 0 else plain(_guard_lines(recording.guards(row)))
+            text = plain(recording.text(event) if event >= 0 else made[title](row))
             size = len(text)
             if spent + size > BUDGET:
                 text = None
@@ -140,6 +156,27 @@ def _entries(recording: Recording) -> tuple[list[Entry], int]:
         texts.setdefault(row.key, []).append((order, Text(title=title, size=size, text=text)))
     entries = [Entry(row=row, texts=[text for _, text in texts.get(row.key, [])]) for row in recording.compiles]
     return entries, left_out
+
+
+def _metric_lines(metrics: dict[str, Any]) -> str:
+    return "\n".join(f"{name}: {value}" for name, value in metrics.items())
+
+
+def _shape_lines(recording: Recording) -> dict[str, list[str]]:
+    """Symbolic sizes made, fixed and guarded, by the compile that they belong to."""
+    lines: dict[str, list[str]] = {}
+    for event in recording.shape_events:
+        parts = [
+            event.kind,
+            event.symbol,
+            event.expression,
+            event.source and f"from {event.source}",
+            event.value and f"= {event.value}",
+        ]
+        where = f"  # {event.line.site} {event.line.code}" if event.line else ""
+        reason = f" ({event.reason})" if event.reason else ""
+        lines.setdefault(event.compile_key, []).append(" ".join(part for part in parts if part) + reason + where)
+    return lines
 
 
 def _guard_lines(guards: list[Guard]) -> str:

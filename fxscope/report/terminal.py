@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from fxscope.report.columns import print_compiles, short_path
-from fxscope.report.document import cache_rows, export_of, phase_seconds
 from fxscope.report.safe import plain, plain_line
 from fxscope.report.summary import count, seconds, summary_line
+from fxscope.report.tallies import cache_rows, export_of, phase_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fxscope.recording.export import ExportReport
+    from fxscope.recording.export import ExportReport, Step
     from fxscope.recording.recording import Recording
     from fxscope.recording.records import FailedGuard, Failure, GraphBreak, Recompile
 
@@ -48,6 +48,7 @@ def print_report(recording: Recording, console: Console, *, everything: bool = F
         page.compiles(recording)
         page.caches(recording)
         page.time(recording)
+        page.blocks(recording, everything)
     page.notes(recording)
 
 
@@ -244,9 +245,25 @@ class _Page:
                 2,
             )
 
+    def blocks(self, recording: Recording, everything: bool) -> None:
+        """What only some logs have: ranks, maps of kernels, vLLM's parts, links; and, where all is asked for, stacks."""
+        special = any(row.name.startswith(("vllm_", "inductor_provenance", "link")) for row in recording.artifacts)
+        if not (everything or special or len(recording.session.ranks) > 1):
+            return
+        from fxscope.report.blocks import blocks
+
+        for block in blocks(recording, stacks=everything):
+            self._section(block.title)
+            for line in block.lines[: self._most]:
+                self.line(line, "", 2)
+            self._more(self._most, len(block.lines), block.what)
+
     def export(self, export: ExportReport) -> None:
         self._section(f"Export: {count(len(export.programs), 'program')}, {count(len(export.issues), 'open question')}")
-        for issue in export.issues[: self._most]:
+        asked = sorted(
+            export.issues, key=lambda issue: issue.kind == "guard"
+        )  # what was assumed, then what was only asked
+        for issue in asked[: self._most]:
             head = Text(f"  {issue.kind}  ", style="bold yellow").append(
                 plain_line(issue.expression or issue.op), style="bold"
             )
@@ -258,6 +275,10 @@ class _Page:
                 self.line(plain_line(f"{where}  {issue.line.code}" if issue.line.code else where), "", 7)
             if issue.reason:
                 self.line(plain(issue.reason), "dim", 7)
+            if issue.kind != "guard" and issue.variables:
+                self.line(plain_line("with " + ", ".join(f"{k} = {v}" for k, v in issue.variables.items())), "dim", 7)
+            if issue.kind != "guard" and issue.history:
+                self.line(plain_line("made by " + " → ".join(describe_step(step) for step in issue.history)), "dim", 7)
         self._more(self._most, len(export.issues), "questions")
 
     def notes(self, recording: Recording) -> None:
@@ -270,6 +291,12 @@ class _Page:
             self._section("Notes")
             for note in notes:
                 self.line(plain_line(note), "dim", 2)
+
+
+def describe_step(step: Step) -> str:
+    """How an expression was made, in words."""
+    where = f" at {short_path(step.line.file)}:{step.line.line}" if step.line else ""
+    return f"{step.method}({', '.join(step.arguments)}) = {step.result}{where}"
 
 
 def describe_guard(failed: FailedGuard) -> str:

@@ -7,12 +7,10 @@ and tail are the same; else only where a checksum over all indexed bytes is the 
 
 from __future__ import annotations
 
-import hashlib
 import operator
 import os
 import stat
 import sys
-import tempfile
 import time
 import zlib
 from array import array
@@ -83,10 +81,16 @@ class Kept(msgspec.Struct, array_like=True):
 
 def places(path: str) -> list[Path]:
     """Where the index of a log may lie: beside it, else (a folder that cannot be written, a remote log) in the user's cache."""
+    import hashlib
+
     whole = path if is_url(path) else os.path.realpath(path)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "fxscope" / "index"
-    cached = cache / f"{hashlib.blake2b(whole.encode('utf-8', 'surrogateescape'), digest_size=16).hexdigest()}.bin"
+    name = hashlib.blake2b(whole.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+    cached = _cache() / f"{name}.bin"
     return [cached] if is_url(path) else [Path(path).parent / FOLDER / f"index.{Path(path).name}.bin", cached]
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "fxscope" / "index"
 
 
 def resume(index: LogIndex, sink: Sink) -> int:
@@ -94,7 +98,9 @@ def resume(index: LogIndex, sink: Sink) -> int:
 
     Where there is one that is not, ``index.disused`` says why, and ``renew`` makes it anew.
     """
-    if index.begun:
+    if index.begun or not (
+        os.path.exists(os.path.join(os.path.dirname(index.source.path), FOLDER)) or _cache().exists()
+    ):
         return 0
     for place in places(index.source.path):
         try:
@@ -231,6 +237,8 @@ def _stamp(source: ByteSource, *, settled: bool = False) -> list[int]:
 
 
 def _digest(data: mmap.mmap | bytes, size: int) -> bytes:
+    import hashlib
+
     made = hashlib.blake2b(data[: min(size, _ENDS)], digest_size=16)
     made.update(data[max(0, size - _ENDS) : size])
     return made.digest()
@@ -246,6 +254,8 @@ def _checksum(data: mmap.mmap | bytes, size: int, done: int = 0, value: int = 0)
 
 def _write(place: Path, raw: bytes) -> None:
     """Replace the file at once, so that a reader finds the old or the new one."""
+    import tempfile  # costs as much as reading a small log, and few logs have an index
+
     if place.parent.is_symlink():
         raise OSError(f"{place.parent} is a link")
     place.parent.mkdir(parents=True, exist_ok=True)

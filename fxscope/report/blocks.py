@@ -1,0 +1,97 @@
+"""Parts of the report that only some logs have, as lines that the terminal and the page show alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fxscope.recording.vllm import VllmCompile, read_vllm
+from fxscope.report.columns import short_path
+from fxscope.report.document import link_rows, provenance_rows
+from fxscope.report.ranks import rank_table, ranks_report
+from fxscope.report.safe import plain_line
+from fxscope.report.stacks import stack_lines
+from fxscope.report.summary import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxscope.recording.provenance import Provenance
+    from fxscope.recording.recording import Recording
+
+
+class Block(msgspec.Struct, kw_only=True):
+    """One part.
+
+    Attributes:
+        anchor: Its name on the page.
+        lines: All of it; a terminal shows the first few.
+        what: What a line is, for "12 more kernels".
+    """
+
+    anchor: str
+    title: str
+    lines: list[str]
+    what: str
+
+
+def blocks(recording: Recording, *, stacks: bool) -> Iterator[Block]:
+    """The parts that this recording has something for.
+
+    Args:
+        recording: What is shown.
+        stacks: Also where compiles come from, which is long.
+    """
+    if (ranks := ranks_report(recording)) is not None:
+        lines = [
+            *rank_table(ranks.ranks),
+            *(f"{found.severity}: {plain_line(found.title)}" for found in ranks.findings),
+        ]
+        if not ranks.findings:
+            lines.append("the ranks agree")
+        yield Block(
+            anchor="ranks", title=f"Ranks: {len(ranks.ranks)}", lines=lines, what="ranks or findings: fxscope ranks"
+        )
+    if rows := provenance_rows(recording):
+        lines = [line for row in rows for maps in row.maps for line in _kernel_lines(row.key, maps)]
+        yield Block(anchor="kernels", title="Kernels and the nodes they compute", lines=lines, what="lines of kernels")
+    for number, compile_ in enumerate(read_vllm(recording)):
+        yield Block(anchor=f"vllm{number}", title="vLLM", lines=_vllm_lines(compile_), what="parts")
+    if links := link_rows(recording):
+        lines = [plain_line(f"{row.id or '-'}  {row.name}  {row.url}") for row in links]
+        yield Block(anchor="links", title="Links", lines=lines, what="links")
+    if stacks and (lines := stack_lines(recording)):
+        yield Block(anchor="stacks", title="Where compiles come from", lines=lines, what="frames")
+
+
+def _kernel_lines(key: str, maps: Provenance) -> Iterator[str]:
+    for kernel in maps.kernels:
+        at = f"line {', '.join(map(str, kernel.lines[-1:]))}" if kernel.lines else "not in the code"
+        parts = [f"{key} {maps.stage}  {kernel.name}, {at}"]
+        if kernel.post_grad:
+            parts.append(f"computes {', '.join(kernel.post_grad)}")
+        if kernel.pre_grad:
+            parts.append(f"from {', '.join(kernel.pre_grad)}")
+        if kernel.sources:
+            parts.append("at " + ", ".join(f"{short_path(line.file)}:{line.line}" for line in kernel.sources))
+        yield plain_line("  ".join(parts))
+    for node in maps.pre_to_post:
+        kernels = [kernel.name for kernel in maps.of_node(node)]
+        yield plain_line(f"{key} {maps.stage}  node {node} goes into {', '.join(kernels) or 'no kernel'}")
+
+
+def _vllm_lines(compile_: VllmCompile) -> list[str]:
+    lines = [plain_line(f"{name}: {value}") for name, value in compile_.config.items() if value]
+    ranges: dict[tuple[str, bool], list[str]] = {}
+    for part in compile_.parts:
+        code = sum(name.endswith(".code") for name in part.artifacts)
+        ranges.setdefault((part.sizes, part.cudagraph), []).append(f"{part.name} ({count(code, 'piece')} of code)")
+    for (sizes, cudagraph), parts in ranges.items():
+        kind = f"size {sizes}" if "-" not in sizes else f"sizes {sizes}"
+        lines.append(
+            plain_line(
+                f"{kind if sizes else 'any size'}{', CUDA graph' if cudagraph else ''}: {count(len(parts), 'part')}: {', '.join(parts)}"
+            )
+        )
+    return lines

@@ -1,0 +1,143 @@
+"""What is compiled outside any frame: AOTInductor (a real log of torch 2.13), and vLLM's piecewise compiles (in vLLM's own format)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+from fxscope.diagnosis.diagnose import diagnose
+from fxscope.recording.provenance import read_provenance
+from fxscope.recording.recording import open_recording
+from fxscope.recording.vllm import read_vllm
+from fxscope.report.blocks import blocks
+
+LOG = Path(__file__).resolve().parents[2] / "data" / "traces" / "aot_inductor.log.xz"
+
+
+def test_aot_inductor_is_a_compile_of_its_own() -> None:
+    recording = open_recording(LOG)
+    (compile_,) = recording.compiles
+    assert (compile_.key, compile_.status, compile_.function, compile_.line) == ("-/-", "ok", "AOTInductor", 8)
+    assert compile_.stages == ["pre_grad", "inference", "forward.post_grad", "forward.code"]
+    assert recording.find("-/-") is compile_
+    assert "aten.addmm" in recording.text(recording.graph(compile_, "inference").event)
+    assert "AOTInductorModel::run_impl" in recording.text(recording.graph(compile_, "forward.code").event)
+    assert recording.totals.frames == 0
+    assert recording.totals.compiles == 1
+    assert recording.totals.compile_seconds > 0
+    kernel_code = next(a for a in recording.artifacts if a.name == "inductor_aot_kernel_code")
+    assert kernel_code.compile_key == "-/-"
+    outside = next(a for a in recording.artifacts if a.name == "torch_version")
+    assert outside.compile_key is None  # before it
+    assert all("nothing-compiled" not in finding.ids for finding in diagnose(recording))
+
+
+def test_its_kernels_have_lines_of_the_wrapper() -> None:
+    recording = open_recording(LOG)
+    (maps,) = read_provenance(recording, recording.compiles[0])
+    code = recording.text(recording.graph(recording.compiles[0], "forward.code").event).split("\n")
+    assert [kernel.name for kernel in maps.kernels] == [
+        "cpp_fused_0:1",
+        "aoti_torch_cpu_addmm_out:2",
+        "cpp_fused_gelu_relu_1:3",
+    ]
+    for kernel in maps.kernels:
+        assert f"{kernel.name.split(':')[0]}(" in code[kernel.lines[-1] - 1]
+    assert [kernel.name for kernel in maps.of_node("linear")] == ["aoti_torch_cpu_addmm_out:2"]
+
+
+def test_a_second_one_is_told_apart(tmp_path: Path) -> None:
+    raw = lzma.decompress(LOG.read_bytes())
+    log = tmp_path / "two.log"
+    log.write_bytes(raw + raw)
+    recording = open_recording(log)
+    assert [row.key for row in recording.compiles] == ["-/-", "-/-#2"]
+    assert recording.compiles[0].stages == recording.compiles[1].stages
+    keys = [a.compile_key for a in recording.artifacts]
+    assert keys[len(keys) // 2] is None  # between the two
+    assert {keys[1], keys[-1]} == {"-/-", "-/-#2"}
+
+
+def _event(name: str, value: Any, payload: str, **ids: int) -> str:
+    envelope = {name: value, **ids, "has_payload": hashlib.md5(payload.encode()).hexdigest()}
+    body = "".join(f"\n\t{line}" for line in payload.split("\n"))
+    return f"V1129 11:59:38.304000 440 vllm/compilation/backends.py:1] {json.dumps(envelope)}{body}\n"
+
+
+def _vllm_log(ids: dict[str, int]) -> str:
+    """As vLLM's backends.py and piecewise_backend.py write it: two parts, each for all sizes and for size 8."""
+
+    def artifact(name: str, value: dict[str, Any]) -> str:
+        return _event("artifact", {"name": name, "encoding": "json"}, json.dumps(value), **ids)
+
+    def start(index: int, low: int, high: int) -> str:
+        value = {
+            "piecewise_index": index,
+            "submod_name": f"submod_{2 * index}",
+            "total_piecewise_compiles": 2,
+            "compile_range_start": low,
+            "compile_range_end": high,
+            "is_single_size": low == high,
+            "is_cudagraph_capture_size": low == high,
+        }
+        return artifact("vllm_piecewise_compile_start", value)
+
+    graph = "class GraphModule(torch.nn.Module):\n    def forward(self, x):\n        return (x,)"
+    config = {
+        "model": "m/Llama",
+        "prefix": "",
+        "mode": "3",
+        "backend": "inductor",
+        "splitting_ops": "attention",
+        "enabled_passes": "",
+    }
+    text = _event("dynamo_output_graph", {"sizes": {}}, graph, **ids)
+    text += artifact("vllm_compilation_config", config)
+    text += _event("graph_dump", {"name": "vllm_piecewise_split_graph"}, graph, **ids)
+    for low, high in ((1, 8192), (8, 8)):
+        for index in (0, 1):
+            text += start(index, low, high)
+            if low == 1:
+                text += _event("graph_dump", {"name": f"vllm_submod_{2 * index}"}, graph, **ids)
+            text += _event("inductor_post_grad_graph", {}, graph, **ids)
+            text += _event("inductor_output_code", {"filename": "/c.py"}, "code", **ids)
+            text += _event("artifact", {"name": "fx_graph_cache_miss", "encoding": "json"}, "{}", **ids)
+    return text
+
+
+def test_vllm_parts_by_range_of_sizes(tmp_path: Path) -> None:
+    log = tmp_path / "v.log"
+    log.write_text(_vllm_log({"frame_id": 0, "frame_compile_id": 0, "attempt": 0}))
+    recording = open_recording(log)
+    (compile_,) = read_vllm(recording)
+    assert compile_.compile_key == "0/0"
+    assert compile_.config["model"] == "m/Llama"
+    assert compile_.split_graph is not None
+    assert "GraphModule" in recording.text(compile_.split_graph)
+    assert [(p.name, p.sizes, p.cudagraph) for p in compile_.parts] == [
+        ("submod_0", "1-8192", False),
+        ("submod_2", "1-8192", False),
+        ("submod_0", "8", True),
+        ("submod_2", "8", True),
+    ]
+    assert [p.graph is not None for p in compile_.parts] == [True, True, False, False]
+    assert all(sum(name.endswith(".code") for name in part.artifacts) == 1 for part in compile_.parts)
+    (block,) = [b for b in blocks(recording, stacks=False) if b.title == "vLLM"]
+    assert block.lines[-2:] == [
+        "sizes 1-8192: 2 parts: submod_0 (1 piece of code), submod_2 (1 piece of code)",
+        "size 8, CUDA graph: 2 parts: submod_0 (1 piece of code), submod_2 (1 piece of code)",
+    ]
+
+
+def test_vllm_without_a_frame_or_config(tmp_path: Path) -> None:
+    log = tmp_path / "v.log"
+    text = _vllm_log({})
+    log.write_text(text[text.index("V1129", text.index("vllm_piecewise_split_graph")) :])
+    (compile_,) = read_vllm(open_recording(log))
+    assert compile_.config == {}
+    assert len(compile_.parts) == 4
+    log.write_text(text.replace('"piecewise_index"', '"piecewise_index'))  # payloads that are no JSON
+    assert [p.sizes for p in read_vllm(open_recording(log))[0].parts] == [""] * 4
