@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fxscope.passes.aten import Table, decomposition_table
 from fxscope.passes.partition import Benefit, Partition, partition
 from fxscope.passes.split import split
+from fxscope.targets.specialise import Specialised, specialisable
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -83,6 +84,7 @@ def make_backend(
     partitioner: str = "default",
     benefit: Benefit | None = None,
     components: bool = False,
+    specialise: int = 0,
     on_report: Callable[[Lowered], None] | None = None,
 ) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
     """A backend for ``torch.compile(model, backend=make_backend(target))``, for inference and training.
@@ -95,21 +97,28 @@ def make_backend(
         partitioner: ``default`` or ``min-cut``: how a training graph becomes forward and backward.
         benefit: See ``passes.partition.partition``.
         components: See ``passes.partition.partition``.
+        specialise: How many sets of sizes of a graph with symbolic sizes are compiled, each when it is first called; 0
+            lowers such a graph as it is.
         on_report: Called with each lowered graph as it is made.
     """
     lowered: list[Lowered] = []
 
     def compiler(kind: str) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
-        def compile_graph(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            from torch._functorch.aot_autograd import make_boxed_func
-
+        def build(gm: GraphModule) -> Callable[..., Any]:
             made = lower(target, gm, kind=kind, benefit=benefit, components=components)
             lowered.append(made)
             if not made.executables and made.partition.phases:
                 warnings.warn(nothing_supported(target.name, made), stacklevel=2)
             if on_report is not None:
                 on_report(made)
-            return make_boxed_func(made.module)
+            return made.module
+
+        def compile_graph(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            from torch._functorch.aot_autograd import make_boxed_func
+
+            if specialise and specialisable(gm):
+                return make_boxed_func(Specialised(gm, build, lambda: build(gm), limit=specialise, name=target.name))
+            return make_boxed_func(build(gm))
 
         return compile_graph
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from fxscope.targets.backend import Lowered
 
-OPTIONS = ("machine", "softmax", "mode", "tried", "report", "benefit", "on_report")
+OPTIONS = ("machine", "softmax", "mode", "tried", "sizes", "report", "benefit", "on_report")
+SIZES = 8
 
 
 def fxscope_npu(gm: GraphModule, inputs: Sequence[Any], *, options: dict[str, Any] | None = None) -> Callable[..., Any]:
@@ -23,8 +24,9 @@ def fxscope_npu(gm: GraphModule, inputs: Sequence[Any], *, options: dict[str, An
         machine: Preset or TOML file (default: FXSCOPE_NPU, else gemmini-16x16).
         softmax: ``decompose`` or ``host``.
         mode: ``plan`` or ``instructions``.
+        sizes: How many sets of sizes of a graph with symbolic sizes get a program (8); further ones run eagerly.
         report: True prints coverage, islands and modelled time of each graph on standard error.
-        benefit: True drops islands whose modelled time on the NPU, transfers included, exceeds the host's traffic time.
+        benefit: True drops islands whose modelled time on the NPU, transfers included, exceeds what the host is assumed to take.
         on_report: Called with each ``Lowered`` graph.
 
     Raises:
@@ -32,6 +34,7 @@ def fxscope_npu(gm: GraphModule, inputs: Sequence[Any], *, options: dict[str, An
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
+    from fxscope.passes.cost import benefit_of
     from fxscope.targets.backend import make_backend
     from fxscope.targets.npu.device import NpuTarget
 
@@ -54,7 +57,13 @@ def fxscope_npu(gm: GraphModule, inputs: Sequence[Any], *, options: dict[str, An
         if "on_report" in options:
             options["on_report"](made)
 
-    compile_with = make_backend(target, decompositions="core", on_report=report)
+    compile_with = make_backend(
+        target,
+        decompositions="core",
+        benefit=benefit_of(target) if options.get("benefit") else None,
+        specialise=options.get("sizes", SIZES),
+        on_report=report,
+    )
     # Attention as products and a softmax, in the backward graph too: the core table takes the fused op apart in the
     # forward only, and the fused backward then reads another value than the logarithm of the sums that it needs.
     with sdpa_kernel(SDPBackend.MATH):
