@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxscope import names
 from fxscope.recording.records import Session
-from fxscope.trace.bytesource import is_url
+from fxscope.trace.remote import is_url
 from fxscope.trace.line import BadEnvelope, decode_json
 
 if TYPE_CHECKING:

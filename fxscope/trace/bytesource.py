@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from typing import IO, TYPE_CHECKING, cast
 
 from fxscope.errors import MissingError, UnreadableError
+from fxscope.trace.remote import is_url, opened, pieces, size_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,11 +16,8 @@ if TYPE_CHECKING:
 COMPRESSED = (".gz", ".xz", ".zst")
 MAX_UNPACKED = int(os.environ.get("FXSCOPE_MAX_UNPACKED", 16 << 30))  # bytes; a zip bomb stops here
 _CHUNK = 1 << 20
-
-
-def is_url(path: str) -> bool:
-    """Whether fsspec, not the operating system, opens this path."""
-    return "://" in path
+_LOOK_AGAIN = 5.0  # seconds between two questions how large a remote log is
+_OVERLAP = 256  # bytes that are fetched again, to see that a remote log was appended to and not replaced
 
 
 def allow_files(number: int) -> None:
@@ -28,7 +27,7 @@ def allow_files(number: int) -> None:
     except ImportError:
         return  # Windows has no such limit
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = number + 256
+    wanted = 2 * number + 256  # a remote one has its copy open too
     if soft != resource.RLIM_INFINITY and soft < wanted:
         wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
@@ -53,10 +52,16 @@ class ByteSource:
         self.data: mmap.mmap | bytes = b""
         self._follow = not is_url(self.path) and not self.path.endswith(COMPRESSED)
         self.inode = 0
+        self._copy: IO[bytes] | None = None  # of a remote log that may grow
+        self._asked = time.monotonic()
         try:
-            with open(self.path, "rb") if self._follow else self._unpack() as file:
-                self.inode = os.fstat(file.fileno()).st_ino
-                self._map(file)
+            file = open(self.path, "rb") if self._follow else self._unpack()  # noqa: SIM115 - a copy stays open
+            self.inode = os.fstat(file.fileno()).st_ino
+            self._map(file)
+            if is_url(self.path) and not self.path.endswith(COMPRESSED):
+                self._copy = file
+            else:
+                file.close()
         except (OSError, ValueError, EOFError) as error:
             raise UnreadableError(f"cannot read {self.path}: {getattr(error, 'strerror', None) or error}") from error
 
@@ -76,6 +81,7 @@ class ByteSource:
         """
         try:
             if not self._follow:
+                self._grow_remote()
                 return len(self.data)
             at_path = os.stat(self.path)
             if at_path.st_ino != self.inode or at_path.st_size < len(self.data):
@@ -84,7 +90,7 @@ class ByteSource:
                 with open(self.path, "rb") as file:
                     self._map(file)
         except OSError:
-            pass  # the file vanished: what was mapped stays readable
+            pass  # the file vanished, or its store does not answer: what was mapped stays readable
         return len(self.data)
 
     def reaches(self, end: int) -> bool:
@@ -101,6 +107,9 @@ class ByteSource:
         """Unmap."""
         if isinstance(self.data, mmap.mmap):
             self.data.close()
+        if self._copy is not None:
+            self._copy.close()
+        self._copy = None
         self.data = b""
         self._follow = False
 
@@ -117,7 +126,10 @@ class ByteSource:
         target = cast("IO[bytes]", tempfile.TemporaryFile(prefix="fxscope-"))  # noqa: SIM115
         written = 0
         try:
-            with self._opened() as raw, _decompressed(self.path, raw) as stream:
+            with (
+                opened(self.path) if is_url(self.path) else open(self.path, "rb") as raw,
+                _decompressed(self.path, raw) as stream,
+            ):
                 # One piece at a time, so that what comes before a break in the archive is kept.
                 read = getattr(stream, "read1", stream.read)
                 while chunk := read(_CHUNK):
@@ -137,14 +149,22 @@ class ByteSource:
         target.flush()
         return target
 
-    def _opened(self) -> IO[bytes]:
-        if not is_url(self.path):
-            return open(self.path, "rb")
-        try:
-            import fsspec
-        except ImportError as error:
-            raise MissingError(f"{self.path} is remote: pip install 'fxscope[remote]'") from error
-        return cast("IO[bytes]", fsspec.open(self.path, "rb").open())
+    def _grow_remote(self) -> None:
+        """Fetch what was appended to a remote log, and only that."""
+        if self._copy is None or time.monotonic() < self._asked + _LOOK_AGAIN:
+            return
+        self._asked = time.monotonic()
+        size, known = size_of(self.path), len(self.data)
+        if size == known:
+            return
+        last = max(0, known - _OVERLAP)
+        if size < known or b"".join(pieces(self.path, last, known)) != self.data[last:known]:
+            raise UnreadableError(f"{self.path} was replaced while it was read; open it again")
+        self._copy.seek(known)
+        for piece in pieces(self.path, known, size):
+            self._copy.write(piece)
+        self._copy.flush()
+        self._map(self._copy)
 
 
 def _decompressed(path: str, raw: IO[bytes]) -> IO[bytes]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fxscope.errors import UnreadableError
 from fxscope.names import LOG_PREFIX, SESSION_FILE
-from fxscope.trace.bytesource import COMPRESSED, is_url
+from fxscope.trace.bytesource import COMPRESSED
 from fxscope.trace.line import HEADER
+from fxscope.trace.remote import find, is_url
 
 if TYPE_CHECKING:
     import mmap
@@ -36,7 +36,7 @@ def find_logs(path: str | Path) -> list[str]:
     """
     text = str(path)
     if is_url(text):
-        return _find_remote(text)
+        return sorted(find(text, LOG_PREFIX), key=_order)
     place = Path(path)
     try:
         if not place.exists():
@@ -93,22 +93,3 @@ def _holds_trace(path: Path) -> bool:
     except OSError:
         return True  # let opening it say why it cannot be read
     return any(HEADER.match(line) for line in head.split(b"\n"))
-
-
-def _find_remote(url: str) -> list[str]:
-    try:
-        import fsspec
-    except ImportError as error:
-        from fxscope.errors import MissingError
-
-        raise MissingError(f"{url} is remote: pip install 'fxscope[remote]'") from error
-    try:
-        system, inner = fsspec.core.url_to_fs(url)
-        if not system.exists(inner):
-            raise UnreadableError(f"{url}: no such file or folder")
-        if system.isfile(inner):
-            return [url]
-        names = [name for name in system.ls(inner, detail=False) if os.path.basename(name).startswith(LOG_PREFIX)]
-    except (OSError, ValueError, ImportError) as error:
-        raise UnreadableError(f"cannot read {url}: {error}") from error
-    return sorted((system.unstrip_protocol(name) for name in names), key=_order)

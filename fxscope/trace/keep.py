@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fxscope.trace.bytesource import is_url
 from fxscope.trace.index import LAZY
 from fxscope.trace.line import CONTEXT_KEYS, HEADER
+from fxscope.trace.remote import is_url
 
 if TYPE_CHECKING:
     import mmap

@@ -1,22 +1,16 @@
-"""Many logs: on a Dask cluster whose worker dies, and on remote storage."""
+"""Many logs on a Dask cluster whose worker dies."""
 
 from __future__ import annotations
 
-import gzip
-import http.server
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from fxscope.diagnosis.ranks import compare_ranks
-from fxscope.errors import UnreadableError, UsageError
+from fxscope.errors import UsageError
 from fxscope.recording.many import summarize_all
-from fxscope.recording.recording import open_recording
 
 
 @pytest.fixture
@@ -61,41 +55,3 @@ def test_a_scheduler_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
         summarize_all(tmp_path, scheduler="tcp://127.0.0.1:9")
-
-
-@pytest.fixture
-def memory(folder: Path) -> Iterator[str]:
-    fsspec = pytest.importorskip("fsspec")
-    system = fsspec.filesystem("memory")
-    for log in folder.iterdir():
-        data = log.read_bytes()
-        name, data = (log.name + ".gz", gzip.compress(data)) if log.name.endswith("rank_0.log") else (log.name, data)
-        system.pipe(f"/run/{name}", data)
-    yield "memory://run"
-    system.rm("/run", recursive=True)
-
-
-@pytest.mark.shared
-def test_remote_folders_read_like_local_ones(folder: Path, memory: str) -> None:
-    assert _facts(summarize_all(memory)) == _facts(summarize_all(folder))
-    assert {f.ids[0] for f in compare_ranks(summarize_all(memory))} == {"rank-divergence", "rank-cache"}
-    recording = open_recording(memory)
-    assert recording.session.ranks == [0, 1, 2, 3]
-    assert recording.totals.recompiles == 20
-
-
-def test_a_remote_path_that_is_not_there() -> None:
-    pytest.importorskip("fsspec")
-    with pytest.raises(UnreadableError, match="memory://nowhere"):
-        open_recording("memory://nowhere")
-
-
-@pytest.mark.shared
-def test_a_log_behind_http(folder: Path) -> None:
-    pytest.importorskip("aiohttp")
-    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/dedicated_log_torch_trace_rank_3.log"
-        assert open_recording(url).totals.recompiles == 6
-        server.shutdown()
