@@ -83,7 +83,12 @@ def command(
         numbers=not no_numbers,
         tolerances=None if tolerance is None else dict.fromkeys(TOLERANCES, tolerance),
     )
-    show = None if as_json else lambda step: _print_step(step, code)
+
+    def show(step: Step) -> None:
+        stepper.measure_matches(step)
+        if not as_json:
+            _print_step(step, code)
+
     if not as_json:
         click.echo(f"graph {found.id}, stage {stage}: {len(found.module.graph.nodes)} nodes")
     stepper.run(show)
@@ -197,9 +202,22 @@ def _print_step(step: Step, code: bool) -> None:
         by_reason.setdefault(match.reason or "", []).append(match)
     for reason, matches in sorted(by_reason.items(), key=lambda pair: -len(pair[1])):
         click.echo(f"    - {reason} x{len(matches)}: {_match_text(matches[0])}")
+    removed, added = step.state_removed, step.state_added
+    if removed or added:
+        click.echo(
+            f"    state_dict: {_keys('without', removed)}{', ' if removed and added else ''}{_keys('with', added)}"
+        )
     if code:
         for line in graph_lines(step.after):
             click.echo(f"        {plain_line(line)}")
+
+
+def _keys(word: str, keys: list[str]) -> str:
+    from fxscope.report.safe import plain_line
+
+    if not keys:
+        return ""
+    return plain_line(f"{word} {', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}")
 
 
 def _match_text(match: Any) -> str:
@@ -207,7 +225,10 @@ def _match_text(match: Any) -> str:
 
     nodes = " + ".join(match.nodes[:3]) + (f" + {len(match.nodes) - 3} more" if len(match.nodes) > 3 else "")
     where = f"  {match.source}" if match.source else ""
-    return plain_line(f"{nodes}{where}{f': {match.text}' if match.text else ''}")
+    moved = (
+        "" if match.max_abs_diff is None else f"; max |Δ| {match.max_abs_diff:.1e}, relative {match.max_rel_diff:.1e}"
+    )
+    return plain_line(f"{nodes}{where}{f': {match.text}' if match.text else ''}{moved}")
 
 
 def _print_end(stepper: Any, notes: list[str], culprit: Any, report: Any, bisecting: bool) -> None:

@@ -9,11 +9,12 @@ import msgspec
 
 from fxscope.errors import FxscopeError, MissingError
 from fxscope.launch.ceilings import ceilings
-from fxscope.launch.correctness import Reference, check, reference, unchanged_buffers
+from fxscope.launch.correctness import Reference, check, reference
 from fxscope.launch.executors import Executor, prepare
 from fxscope.launch.timing import Timing, measure
 from fxscope.launch.traffic import Traffic, predicted_seconds, traffic
 from fxscope.passes.aten import to_aten
+from fxscope.passes.buffers import unchanged_buffers
 from fxscope.passes.cost import Machine
 from fxscope.passes.module import clone
 from fxscope.passes.partition_report import PartitionReport

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxscope.passes import numeric
+from fxscope.passes.buffers import Buffers, unchanged_buffers
 from fxscope.passes.numeric import Difference, Outcome
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ def check(call: Callable[..., Any], gm: GraphModule, inputs: Sequence[Any], expe
 
     Compared are the outputs, every input that the reference or the callable wrote to, and every buffer likewise.
     """
-    with unchanged_buffers(gm, expected) as buffers:
+    with unchanged_buffers(gm, expected.outcome.buffers) as buffers:
         got, given = run_poisoned(call, inputs, buffers)
         return numeric.difference(*_side_by_side(got, given, buffers, inputs, expected), expected.tolerances)
 
 
 def _side_by_side(
-    got: list[Any], given: list[Any], buffers: _Buffers, inputs: Sequence[Any], expected: Reference
+    got: list[Any], given: list[Any], buffers: Buffers, inputs: Sequence[Any], expected: Reference
 ) -> tuple[list[Any], list[Any], list[str]]:
     """Values of the callable, of the reference, and what each is called."""
     want = expected.outcome
@@ -79,34 +79,8 @@ def _side_by_side(
     return ours, theirs, names
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Buffers:
-    """Buffers that a run may write to, by name: themselves, and copies of what they held."""
-
-    tensors: dict[str, Any]
-    kept: dict[str, Any]
-
-    def restore(self) -> None:
-        import torch
-
-        with torch.no_grad():
-            for name, value in self.kept.items():
-                self.tensors[name].copy_(value)
-
-
-@contextmanager
-def unchanged_buffers(gm: GraphModule, expected: Reference | None = None) -> Iterator[_Buffers]:
-    """Put back what runs of the graph, by whatever executor, write into its buffers."""
-    tensors = numeric.written_buffers(gm, () if expected is None else expected.outcome.buffers)
-    buffers = _Buffers(tensors=tensors, kept={name: value.detach().clone() for name, value in tensors.items()})
-    try:
-        yield buffers
-    finally:
-        buffers.restore()
-
-
 def run_poisoned(
-    call: Callable[..., Any], inputs: Sequence[Any], buffers: _Buffers | None = None
+    call: Callable[..., Any], inputs: Sequence[Any], buffers: Buffers | None = None
 ) -> tuple[list[Any], list[Any]]:
     """The results of a second run, and its inputs after it, when the memory of the first one's results was filled with NaN.
 

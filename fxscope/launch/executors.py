@@ -111,8 +111,8 @@ def _eager_rest(module: GraphModule, executables: Any) -> tuple[int, Callable[[M
     """How many ops stay eager beside the islands, and what they would take (modelled)."""
     import operator
 
+    from fxscope.passes.no_ops import is_no_op
     from fxscope.passes.order import is_compute
-    from fxscope.passes.partition import is_no_op
 
     count = sum(
         is_compute(node)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fxscope.errors import UsageError
-from fxscope.launch.correctness import check, reference, unchanged_buffers
+from fxscope.launch.correctness import check, reference
 from fxscope.launch.executors import prepare
 from fxscope.launch.timing import measure
 from fxscope.launch.traffic import traffic
 from fxscope.passes.aten import to_aten
+from fxscope.passes.buffers import unchanged_buffers
 from fxscope.passes.cost import Machine
 from fxscope.targets.target import Kind, Target
 

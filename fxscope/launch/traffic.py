@@ -9,8 +9,9 @@ import msgspec
 from fxscope.passes.analysis import categorise, node_bytes, node_flops, value_bytes
 from fxscope.passes.cost import Machine
 from fxscope.passes.module import value
+from fxscope.passes.no_ops import is_no_op
 from fxscope.passes.order import is_compute
-from fxscope.passes.partition import is_no_op, partition
+from fxscope.passes.partition import partition
 from fxscope.passes.split import boundary
 from fxscope.targets.target import Clause
 

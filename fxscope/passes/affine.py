@@ -69,8 +69,14 @@ def fold_affine(gm: GraphModule, context: Context) -> GraphModule:
     return gm
 
 
-def fold_decomposed_norms(gm: GraphModule, context: Context) -> None:
-    """The part of ``conv-bn-fold`` for graphs in which no batch norm node is left."""
+def fold_decomposed_norms(gm: GraphModule, context: Context, *, duplicate: bool = False) -> None:
+    """The part of ``conv-bn-fold`` for graphs in which no batch norm node is left.
+
+    Args:
+        gm: The graph, changed in place.
+        context: As for a pass.
+        duplicate: Compute a convolution twice whose output is used elsewhere too.
+    """
     import torch
 
     aten = torch.ops.aten
@@ -91,11 +97,11 @@ def fold_decomposed_norms(gm: GraphModule, context: Context) -> None:
             if first:
                 context.skip([node, first[0]], conv.reason, conv.text)
             continue
-        if first and len(node.users) > 1:
+        if first and len(node.users) > 1 and not duplicate:
             others = [user.name for user in node.users if user is not first[0]]
             context.skip([node, first[0]], "users", f"{node.name} is also used by {', '.join(others)}")
             continue
-        chain = read_chain(conv)
+        chain = read_chain(conv, first[0] if first else None)
         length = _norm_length(chain.links)
         if length:
             chain.links = chain.links[:length]
@@ -124,9 +130,11 @@ def _apply(chain: Chain, context: Context, what: str) -> Node | None:
     folded = fold(emit, conv, scale, shift, dtype)
     folded.meta["val"] = value(last)
     last.replace_all_uses_with(folded)
+    context.compare(last.name, folded.name)
     for link in reversed(chain.links):
         last.graph.erase_node(link.node)
-    last.graph.erase_node(conv.node)
+    if not conv.node.users:
+        last.graph.erase_node(conv.node)
     return folded
 
 
@@ -171,8 +179,8 @@ def _vector(emit: Emitter, other: Any, channels: int, dtype: Any) -> Node:
     return flat if value(other).numel() == channels else emit.call(aten.expand.default, flat, [channels])
 
 
-def read_chain(conv: Convolution) -> Chain:
-    """Follow a convolution's single users as long as each is per-channel arithmetic with a constant."""
+def read_chain(conv: Convolution, start: Node | None = None) -> Chain:
+    """Follow a convolution's single users, the first of which may be given, as long as each is per-channel arithmetic with a constant."""
     chain = Chain(conv)
     links: list[Link] = []
     node = conv.node
@@ -183,8 +191,8 @@ def read_chain(conv: Convolution) -> Chain:
     if out.dim() != (2 if conv.kind == "linear" else conv.weight_value.dim()):
         chain.stop = Refusal("unbatched" if conv.kind != "linear" else "linear-rank")
         return chain
-    while len(node.users) == 1:
-        user = next(iter(node.users))
+    while len(node.users) == 1 or (start is not None and node is conv.node):
+        user = start if start is not None and node is conv.node else next(iter(node.users))
         link = _link(user, node, conv.channels)
         if not isinstance(link, Link):
             chain.stop = link

@@ -11,8 +11,8 @@ import msgspec
 
 from fxscope.passes.fx_records import source_site, target_text
 from fxscope.passes.module import value
+from fxscope.passes.no_ops import is_no_op
 from fxscope.passes.order import is_compute
-from fxscope.passes.partition import is_no_op
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node

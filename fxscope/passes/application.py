@@ -54,6 +54,9 @@ class Match(msgspec.Struct, kw_only=True):
         reason: Id of the reason why it was not applied (REASONS), None where it was.
         text: One sentence with the particulars: axis, dtype, names.
         source: The user's line, ``model.py:12``, None where unknown.
+        compared: The node whose value the match makes anew, before and after; None where the pass names none.
+        max_abs_diff: How far the two lie apart on the probe inputs, what earlier matches changed included; null where nobody looked.
+        max_rel_diff: The same relative to the largest magnitude.
     """
 
     nodes: list[str]
@@ -61,6 +64,9 @@ class Match(msgspec.Struct, kw_only=True):
     reason: str | None = None
     text: str = ""
     source: str | None = None
+    compared: tuple[str, str] | None = None
+    max_abs_diff: float | None = None
+    max_rel_diff: float | None = None
 
 
 @dataclass(kw_only=True)
@@ -90,6 +96,10 @@ class Context:
         allowed = self.limit is None or self.applied < self.limit
         self._add(nodes, allowed, None if allowed else "limit", text if allowed else REASONS["limit"])
         return allowed
+
+    def compare(self, before: str, after: str) -> None:
+        """Name the node whose value the last applied match makes anew, so that its difference can be told."""
+        self.matches[-1].compared = (before, after)
 
     def skip(self, nodes: Sequence[Node], reason: str, text: str = "") -> None:
         """Record a match that must not be applied."""

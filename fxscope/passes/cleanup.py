@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from fxscope.passes.analysis import value_bytes
 from fxscope.passes.application import Context
 from fxscope.passes.module import attribute, value
+from fxscope.passes.no_ops import is_no_op
 from fxscope.passes.order import alias_classes, erase_dead, has_effect, is_compute, is_dead, written
-from fxscope.passes.partition import is_no_op
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
@@ -128,10 +128,10 @@ def _fold(gm: GraphModule, context: Context, *, parameters: bool) -> GraphModule
         if reason is not None:
             context.skip([node], *reason)
             continue
-        if not context.apply([node], f"replaces {', '.join(sorted(roots[node])) or 'literals'}"):
+        name = f"_folded_{count}"
+        if not context.apply([node], f"{name} replaces {', '.join(sorted(roots[node])) or 'literals'}"):
             continue
         result = _evaluate(gm, node, env)
-        name = f"_folded_{count}"
         count += 1
         gm.register_buffer(name, result)
         with gm.graph.inserting_before(node):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from fxscope.errors import UsageError
 from fxscope.passes.affine import fold_decomposed_norms
 from fxscope.passes.application import Context
 from fxscope.passes.convolution import Convolution, Refusal, read_convolution, refuse_module
@@ -33,6 +34,7 @@ class Norm:
         result: The node whose value is the normalised tensor (a getitem where the op has several outputs).
         mean, var, gamma, beta: Make their nodes; gamma and beta are None without affine parameters.
         tensors: Values (fake or real) of those four.
+        var_name: Of the attribute that holds the variance, where it is one.
     """
 
     node: Node
@@ -44,6 +46,7 @@ class Norm:
     beta: Make | None
     eps: float
     tensors: tuple[Any, ...]
+    var_name: str | None = None
 
 
 def fold_conv_bn(gm: GraphModule, context: Context) -> GraphModule:
@@ -54,8 +57,12 @@ def fold_conv_bn(gm: GraphModule, context: Context) -> GraphModule:
     when those change and gradients still flow; the pass ``freeze`` evaluates them once. They are computed in fp32 or wider
     and cast once. Works call by call: shared modules and tied weights are left as they are for their other users. Every
     batch norm gets one record: folded, or the reason why not. Graphs of modules, of torch functions and of ATen ops are
-    read, the last also where batch norm was already taken apart.
+    read, the last also where batch norm was already taken apart. A convolution whose output is used elsewhere too is left;
+    ``conv-bn-fold:duplicate`` computes it twice, folded and as it was. Forward hooks of a convolution stay, with a warning: they
+    see the folded output.
     """
+    duplicate = _option(context)
+    changing: set[str] | None = None
     for node in list(gm.graph.nodes):
         norm = read_norm(node)
         if norm is None:
@@ -64,7 +71,11 @@ def fold_conv_bn(gm: GraphModule, context: Context) -> GraphModule:
             context.skip([node], norm.reason, norm.text)
             continue
         conv = read_convolution(norm.input)
-        refused = _refuse(norm, conv)
+        refused = _refuse(norm, conv, duplicate)
+        if refused is None and isinstance(conv, Convolution) and conv.hooked:
+            if changing is None and context.inputs is not None:
+                changing = _changing_hooks(gm, context.inputs)
+            refused = _refuse_hooks(conv.hooked, changing, copied=len(norm.input.users) > 1)
         if refused is not None:
             pair = [norm.input, node] if conv is not None else [node]
             context.skip(pair, refused.reason, refused.text)
@@ -74,16 +85,43 @@ def fold_conv_bn(gm: GraphModule, context: Context) -> GraphModule:
         text = (
             f"{conv.kind}: weight axis {conv.axis}, groups {conv.groups}, computed in {str(dtype)[6:]}{_warning(norm)}"
         )
+        if conv.hooked:
+            text += f"; warning: the forward hooks of {conv.hooked} now see the folded output"
         if context.apply([conv.node, node], text):
-            _fold(norm, conv, dtype)
-    fold_decomposed_norms(gm, context)
+            before = norm.result.name
+            context.compare(before, _fold(norm, conv, dtype).name)
+    fold_decomposed_norms(gm, context, duplicate=duplicate)
     if context.applied:
         erase_dead(gm.graph)
         gm.recompile()
     return gm
 
 
-def _fold(norm: Norm, conv: Convolution, dtype: Any) -> None:
+def _option(context: Context) -> bool:
+    argument = context.options.get("argument")
+    if argument not in (None, "duplicate"):
+        raise UsageError(f"conv-bn-fold takes no '{argument}'; conv-bn-fold or conv-bn-fold:duplicate")
+    return argument == "duplicate"
+
+
+def _changing_hooks(gm: GraphModule, inputs: Sequence[Any]) -> set[str]:
+    from fxscope.passes.hooks import changing_hooks
+
+    return changing_hooks(gm, inputs)
+
+
+def _refuse_hooks(path: str, changing: set[str] | None, *, copied: bool) -> Refusal | None:
+    """Why the forward hooks of a convolution forbid the fold; None where they only look on."""
+    if changing is None:
+        return Refusal(
+            "hook", f"{path} has forward hooks; without probe inputs nobody knows whether they change its output"
+        )
+    if path in changing:
+        return Refusal("hook", f"a forward hook of {path} changes its output before batch norm sees it")
+    return Refusal("hook", f"{path} has forward hooks, which a copy of it would call twice") if copied else None
+
+
+def _fold(norm: Norm, conv: Convolution, dtype: Any) -> Node:
     import torch
 
     aten = torch.ops.aten
@@ -100,16 +138,22 @@ def _fold(norm: Norm, conv: Convolution, dtype: Any) -> None:
     for key in ("val", "example_value", "tensor_meta"):
         if key in norm.result.meta:
             folded.meta[key] = norm.result.meta[key]
+    if conv.hooked:
+        from fxscope.passes.hooks import keep_hooks
+
+        folded = keep_hooks(emit, conv.hooked, conv.node.all_input_nodes[0], folded)
     norm.result.replace_all_uses_with(folded)
     if norm.result is not norm.node:
         norm.node.graph.erase_node(norm.result)
     for item in [user for user in norm.node.users if not user.users]:
         norm.node.graph.erase_node(item)
     norm.node.graph.erase_node(norm.node)
-    conv.node.graph.erase_node(conv.node)
+    if not conv.node.users:
+        conv.node.graph.erase_node(conv.node)
+    return folded
 
 
-def _refuse(norm: Norm, conv: Convolution | Refusal | None) -> Refusal | None:
+def _refuse(norm: Norm, conv: Convolution | Refusal | None, duplicate: bool) -> Refusal | None:
     source = norm.input
     if conv is None:
         what = source.target if isinstance(source.target, str) else getattr(source.target, "__name__", source.target)
@@ -117,8 +161,8 @@ def _refuse(norm: Norm, conv: Convolution | Refusal | None) -> Refusal | None:
     if isinstance(conv, Refusal):
         return conv
     others = [user.name for user in source.users if user is not norm.node]
-    if others:
-        return Refusal("users", f"{source.name} is also used by {', '.join(others)}")
+    if others and not duplicate:
+        return Refusal("users", f"{source.name} is also used by {', '.join(others)}; conv-bn-fold:duplicate copies it")
     if norm.result is not norm.node and any(user.users for user in norm.node.users if user is not norm.result):
         return Refusal("stats-used")
     out = value(source)
@@ -148,6 +192,8 @@ def _warning(norm: Norm) -> str:
     import torch
 
     var = norm.tensors[1]
+    if norm.var_name is not None:
+        var = attribute(norm.node.graph.owning_module, norm.var_name)
     if isinstance(var, torch._subclasses.FakeTensor):
         return ""
     zero = int((var + norm.eps <= 0).sum())
@@ -189,6 +235,7 @@ def read_norm(node: Node) -> Norm | Refusal | None:
         beta=None if beta is None else lambda emit: beta,
         eps=float(bound["eps"]),
         tensors=tuple(None if item is None else value(item) for item in (mean, var, gamma, beta)),
+        var_name=str(var.target) if var.op == "get_attr" else None,
     )
 
 

@@ -38,6 +38,7 @@ class Convolution:
         weight: Makes the node of the weight (a module's becomes a get_attr).
         bias: The same, None without a bias.
         rebuild: The same layer with another weight and bias.
+        hooked: Path of the module where it has forward hooks, which see its output.
     """
 
     node: Node
@@ -48,6 +49,7 @@ class Convolution:
     bias: Callable[[Emitter], Node] | None
     weight_value: Any
     rebuild: Callable[[Emitter, Node, Node], Node]
+    hooked: str | None = None
 
     @property
     def channels(self) -> int:
@@ -128,7 +130,7 @@ def _read_module(node: Node) -> Convolution | Refusal | None:
     module = attribute(root, str(node.target))
     if not isinstance(module, _ConvNd | torch.nn.Linear):
         return None
-    refused = refuse_module(module, node, ("forward", "_conv_forward"))
+    refused = refuse_module(module, node, ("forward", "_conv_forward"), forward_hooks=True)
     if refused:
         return refused
     source = node.args[0] if node.args else node.kwargs["input"]
@@ -168,11 +170,19 @@ def _read_module(node: Node) -> Convolution | Refusal | None:
         bias=bias,
         weight_value=module.weight,
         rebuild=rebuild,
+        hooked=path if module._forward_hooks else None,
     )
 
 
-def refuse_module(module: Any, node: Node, methods: tuple[str, ...]) -> Refusal | None:
-    """Why a module's call is not what its class says: overridden methods, hooks, parametrisations."""
+def refuse_module(module: Any, node: Node, methods: tuple[str, ...], *, forward_hooks: bool = False) -> Refusal | None:
+    """Why a module's call is not what its class says: overridden methods, parametrisations, hooks.
+
+    Args:
+        module: The module.
+        node: Its call.
+        methods: That must be PyTorch's own.
+        forward_hooks: Let those pass: the caller keeps them.
+    """
     for method in methods:
         function = getattr(type(module), method, None)
         if function is not None and not function.__module__.startswith("torch.nn.modules."):
@@ -181,7 +191,8 @@ def refuse_module(module: Any, node: Node, methods: tuple[str, ...]) -> Refusal 
         type(hook).__name__ in ("WeightNorm", "SpectralNorm") for hook in module._forward_pre_hooks.values()
     ):
         return Refusal("parametrized", f"{node.target} has a parametrised weight")
-    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+    after = module._forward_hooks and not forward_hooks
+    if after or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
         return Refusal("hook", f"{node.target} has hooks; they would see the folded output")
     return None
 

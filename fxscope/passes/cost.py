@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fxscope.passes.analysis import node_bytes, node_flops
+from fxscope.passes.no_ops import is_no_op
 from fxscope.passes.order import is_compute
-from fxscope.passes.partition import Benefit, is_no_op
+from fxscope.passes.partition import Benefit
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule

@@ -28,6 +28,8 @@ class StepRow(msgspec.Struct, kw_only=True):
         max_rel_diff: The same relative to the largest magnitude of the output.
         within: Whether that counts as rounding.
         text: What is wrong where it is not a number, or how a fp64 reference judged.
+        state_removed: Keys of the ``state_dict`` that are needed no more after the step (the graph before it still has them).
+        state_added: New keys; the matches say what each replaces.
         diff: Names of added and removed nodes, and what changed.
         lines: The graph after the step, one line a node, with ``--code``.
     """
@@ -48,6 +50,8 @@ class StepRow(msgspec.Struct, kw_only=True):
     text: str
     ms: float
     doc: str
+    state_removed: list[str]
+    state_added: list[str]
     diff: dict[str, Any]
     lines: list[str] | None = None
 
@@ -136,6 +140,8 @@ def step_row(step: Step, *, code: bool = False) -> StepRow:
         text=previous.text if previous else "",
         ms=round(step.seconds * 1e3, 3),
         doc=step.doc,
+        state_removed=step.state_removed,
+        state_added=step.state_added,
         diff={"added": [], "removed": [], "changed": []} if same else step.diff().to_json(),
         lines=graph_lines(step.after) if code else None,
     )

@@ -13,7 +13,7 @@ from fxscope.errors import UsageError
 from fxscope.passes.analysis import node_flops, value_bytes
 from fxscope.passes.aten import Table, decomposition_table, interpreter_module, tensors_of
 from fxscope.passes.module import clone
-from fxscope.passes.partition import is_no_op
+from fxscope.passes.no_ops import is_no_op
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

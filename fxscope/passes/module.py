@@ -42,6 +42,21 @@ def value(node: Node) -> Any:
     return found
 
 
+def state_keys(gm: GraphModule) -> set[str]:
+    """Keys of the ``state_dict`` that a module with this graph needs: what its nodes read and the modules that they call."""
+    import torch
+
+    keys: set[str] = set()
+    for node in gm.graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            found = attribute(gm, str(node.target))
+            if isinstance(found, torch.Tensor):
+                keys.add(str(node.target))
+            elif isinstance(found, torch.nn.Module):
+                keys.update(f"{node.target}.{key}" for key in found.state_dict())
+    return keys
+
+
 def is_aten(gm: GraphModule) -> bool:
     """Whether every call is an ATen (or prims, or custom) overload, a higher-order op, or arithmetic on sizes."""
     import torch

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fxscope.graph.execute import restored
-from fxscope.passes.module import attribute, clone
-from fxscope.passes.order import written
+from fxscope.passes.buffers import unchanged_buffers
+from fxscope.passes.module import clone
 
 if TYPE_CHECKING:
-    from torch.fx import GraphModule
+    from torch.fx import GraphModule, Node
 
 # Largest difference, relative to the largest magnitude of the output, that counts as rounding.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
@@ -71,10 +71,8 @@ def outcome(gm: GraphModule, inputs: Sequence[Any], seed: int = 0) -> Outcome:
 
     from fxscope.passes.draws import fixed_draws
 
-    buffers = written_buffers(gm)
-    kept = {name: tensor.clone() for name, tensor in buffers.items()}
     given = [item.detach().clone() if isinstance(item, torch.Tensor) else item for item in inputs]
-    try:
+    with unchanged_buffers(gm) as buffers:
         with restored(seed), torch.no_grad(), fixed_draws(gm):
             results = list(torch.utils._pytree.tree_leaves(gm(*given)))
         return Outcome(
@@ -82,26 +80,29 @@ def outcome(gm: GraphModule, inputs: Sequence[Any], seed: int = 0) -> Outcome:
             inputs={
                 at: item for at, (item, before) in enumerate(zip(given, inputs, strict=True)) if changed(item, before)
             },
-            buffers={name: item.clone() for name, item in buffers.items() if changed(item, kept[name])},
+            buffers={name: item.clone() for name, item in buffers.tensors.items() if changed(item, buffers.kept[name])},
         )
-    finally:
-        with torch.no_grad():
-            for name, tensor in kept.items():
-                buffers[name].copy_(tensor)
 
 
-def written_buffers(gm: GraphModule, more: Collection[str] = ()) -> dict[str, Any]:
-    """Buffers that a run may write to: those that a node is known to write, all of them where modules are called.
+def values_at(gm: GraphModule, inputs: Sequence[Any], names: Collection[str], seed: int = 0) -> dict[str, Any]:
+    """What nodes of these names compute in a run like ``outcome``; those that the graph does not have are missing."""
+    import torch
 
-    Args:
-        gm: The graph.
-        more: Names to add.
-    """
-    stored = {node for item in gm.graph.nodes if item.op not in ("placeholder", "output") for node in written(item)}
-    names = {str(node.target) for node in stored if node.op == "get_attr"} | set(more)
-    if any(node.op == "call_module" for node in gm.graph.nodes):
-        return dict(gm.named_buffers())
-    return {name: attribute(gm, name) for name in sorted(names)}
+    from fxscope.passes.draws import fixed_draws
+
+    found: dict[str, Any] = {}
+
+    class Watch(torch.fx.Interpreter):
+        def run_node(self, node: Node) -> Any:
+            result = super().run_node(node)
+            if node.name in names:
+                found[node.name] = result.clone() if isinstance(result, torch.Tensor) else result
+            return result
+
+    given = [item.detach().clone() if isinstance(item, torch.Tensor) else item for item in inputs]
+    with unchanged_buffers(gm), restored(seed), torch.no_grad(), fixed_draws(gm):
+        Watch(gm).run(*given)
+    return found
 
 
 def difference(

@@ -10,10 +10,12 @@ many as the longest such path: it is minimal.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from fxscope.passes.moves import move_later, move_roots
+from fxscope.passes.no_ops import is_no_op
 from fxscope.passes.order import is_compute, order_edges
 from fxscope.targets.target import Clause
 
@@ -23,11 +25,8 @@ if TYPE_CHECKING:
 Supports = Callable[["Node"], tuple[Clause, ...]]
 Benefit = Callable[["GraphModule"], "float | None"]
 
-# Ops that move no data and compute nothing: an island of these alone is not worth a launch.
-NO_OPS = frozenset(
-    ("view", "_unsafe_view", "reshape", "expand", "permute", "transpose", "t", "squeeze", "unsqueeze", "alias", "detach",
-     "slice", "select", "split", "split_with_sizes", "as_strided", "lift_fresh_copy", "getitem", "sym_size", "clone")
-)  # fmt: skip
+# In the names of calls into what another backend compiled: ExecuTorch, Triton kernels, TensorRT.
+LOWERED = ("call_delegate", "triton_kernel_wrapper", "execute_engine")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,7 +84,8 @@ def partition(
     edges = order_edges(gm.graph)
     clauses = _verdicts(nodes, supports)
     phases = assign_phases(nodes, clauses, edges)
-    _move_to_users(nodes, clauses, edges, phases)
+    move_roots(nodes, clauses, edges, phases)
+    move_later(nodes, clauses, edges, phases)
     groups: dict[int, list[Node]] = {}
     for node in nodes:
         if node not in clauses:
@@ -100,6 +100,24 @@ def partition(
     if benefit is not None:
         islands = [_judge(gm, island, benefit) for island in islands]
     return Partition(islands=tuple(islands), clauses=clauses, phases=phases, edges=edges)
+
+
+def without(
+    gm: GraphModule, found: Partition, removed: Collection[Node], *, why: str = "taken out by hand"
+) -> Partition:
+    """A partition with nodes taken out of its islands.
+
+    What is left is partitioned again and split into connected parts: an island from whose middle a node goes would otherwise depend
+    on itself through that node.
+
+    Args:
+        gm: The graph that was partitioned.
+        found: Its partition; dropped islands are weighed again by nobody.
+        removed: Nodes that shall stay outside.
+        why: Goes into their clause.
+    """
+    clauses = {**found.clauses, **{node: (Clause("left-out", why),) for node in removed}}
+    return partition(gm, lambda node: clauses.get(node, ()), components=True)
 
 
 def assign_phases(
@@ -117,30 +135,6 @@ def assign_phases(
     return phases
 
 
-def _move_to_users(
-    nodes: list[Node],
-    clauses: dict[Node, tuple[Clause, ...]],
-    edges: dict[Node, tuple[Node, ...]],
-    phases: dict[Node, int],
-) -> None:
-    """Let views of parameters and constants go with the first island that uses them, instead of crossing from the first one.
-
-    A transposed weight depends on nothing that runs, so its phase is 0 wherever it is used. Its users' phases are not below the
-    one it moves to, and its inputs' stay below, so islands stay convex.
-    """
-    ordered = {before for after in edges.values() for before in after} | set(edges)
-    rooted: dict[Node, None] = {}
-    for node in nodes:
-        movable = node not in clauses and node not in ordered and node.target is not operator.getitem
-        free = all(used in rooted or used not in phases for used in node.all_input_nodes)
-        if movable and free and (is_no_op(node) or not node.all_input_nodes):
-            rooted[node] = None
-    for node in reversed(rooted):
-        users = [phases[user] for user in node.users if user in phases]
-        if len(users) == len(node.users) and users and min(users) > phases[node] and min(users) % 2 == 0:
-            phases[node] = min(users)
-
-
 def _verdicts(nodes: list[Node], supports: Supports) -> dict[Node, tuple[Clause, ...]]:
     clauses: dict[Node, tuple[Clause, ...]] = {}
     for node in nodes:
@@ -152,10 +146,25 @@ def _verdicts(nodes: list[Node], supports: Supports) -> dict[Node, tuple[Clause,
         elif node.target is operator.getitem:
             failing = (Clause("op", "getitem of a graph input"),)
         else:
-            failing = supports(node) or _escapes(node)
+            failing = _lowered(node) or supports(node) or _escapes(node)
         if failing:
             clauses[node] = failing
     return clauses
+
+
+def _lowered(node: Node) -> tuple[Clause, ...]:
+    """What a target has taken already is left alone, whatever the next target supports."""
+    import torch
+
+    root = node.graph.owning_module
+    if node.op == "call_module" and root is not None:
+        child = root.get_submodule(str(node.target))
+        taken = "fxscope.island" in getattr(child, "meta", ())
+    else:
+        taken = isinstance(node.target, torch._ops.HigherOrderOperator | torch._ops.OpOverload) and any(
+            word in str(node.target) for word in LOWERED
+        )
+    return (Clause("lowered", f"{node.name} is an island of another target already"),) if taken else ()
 
 
 def _escapes(node: Node) -> tuple[Clause, ...]:
@@ -185,20 +194,6 @@ def connected_parts(nodes: list[Node]) -> list[list[Node]]:
     for node in nodes:
         parts.setdefault(find(node), []).append(node)
     return list(parts.values())
-
-
-def is_no_op(node: Node) -> bool:
-    """Whether a node only renames data (view, clone, cat of one tensor), whatever its overload."""
-    import torch
-
-    target = node.target
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    if isinstance(target, torch._ops.OpOverload):
-        name = target._schema.name.split("::")[-1]
-    if name == "cat":
-        first = node.args[0] if node.args else ()
-        return isinstance(first, list | tuple) and len(first) == 1
-    return node.op in ("call_function", "call_method") and name in NO_OPS
 
 
 def _no_work(nodes: list[Node]) -> str | None:

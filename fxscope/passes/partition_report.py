@@ -9,11 +9,14 @@ import msgspec
 from fxscope.passes.analysis import value_bytes
 from fxscope.passes.fx_records import source_site, target_text
 from fxscope.passes.module import value
+from fxscope.passes.no_ops import is_no_op
 from fxscope.passes.order import is_compute
-from fxscope.passes.partition import Partition, assign_phases
+from fxscope.passes.partition import Island, Partition, assign_phases, connected_parts
 from fxscope.passes.split import boundary
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch.fx import GraphModule, Node
 
     from fxscope.targets.target import Clause
@@ -26,6 +29,9 @@ class IslandRow(msgspec.Struct, kw_only=True):
         bytes_in: Tensors that enter it, each once; parameters are counted apart.
         bytes_parameters: Parameters and other attributes that it reads.
         bytes_out: Tensors that leave it.
+        peak_bytes: Most that is alive inside at one time, when its nodes run in program order (parameters left out).
+        branches: Parts that do not depend on each other; together they need ``peak_bytes``.
+        peak_bytes_apart: What the largest of them needs alone (``partition:TARGET:apart`` makes an island of each).
     """
 
     index: int
@@ -34,6 +40,9 @@ class IslandRow(msgspec.Struct, kw_only=True):
     bytes_in: int
     bytes_parameters: int
     bytes_out: int
+    peak_bytes: int
+    branches: int
+    peak_bytes_apart: int
     dropped: str | None
     benefit_us: float | None
 
@@ -118,11 +127,35 @@ def boundary_bytes(groups: list[list[Node]]) -> int:
     return total + sum(attributes.values())
 
 
-def _row(island: object) -> IslandRow:
-    from fxscope.passes.partition import Island
+def peak_bytes(nodes: Sequence[Node]) -> int:
+    """Most bytes alive at one time in an island whose nodes run in program order.
 
-    assert isinstance(island, Island)
+    Inputs are alive up to their last use, results up to theirs, what leaves the island up to its end; parameters do not count.
+    """
+    inputs, outputs = boundary(nodes)
+    last: dict[Node, int] = {}
+    for at, node in enumerate(nodes):
+        for used in node.all_input_nodes:
+            last[used] = at
+    last.update(dict.fromkeys(outputs, len(nodes)))
+    ends: dict[int, int] = {}
+    size = {
+        node: value_bytes(value(node)) for node in (*inputs, *nodes) if node.op != "get_attr" and not is_no_op(node)
+    }
+    for node, at in last.items():
+        ends[at] = ends.get(at, 0) + size.get(node, 0)
+    alive = sum(size.get(node, 0) for node in inputs)
+    peak = alive
+    for at, node in enumerate(nodes):
+        alive += size.get(node, 0)
+        peak = max(peak, alive)
+        alive -= ends.get(at, 0) + (size.get(node, 0) if node not in last else 0)
+    return peak
+
+
+def _row(island: Island) -> IslandRow:
     inputs, outputs = boundary(island.nodes)
+    parts = connected_parts(list(island.nodes))
     return IslandRow(
         index=island.index,
         phase=island.phase,
@@ -130,6 +163,9 @@ def _row(island: object) -> IslandRow:
         bytes_in=sum(value_bytes(value(node)) for node in inputs if node.op != "get_attr"),
         bytes_parameters=sum(value_bytes(value(node)) for node in inputs if node.op == "get_attr"),
         bytes_out=sum(value_bytes(value(node)) for node in outputs),
+        peak_bytes=peak_bytes(island.nodes),
+        branches=len(parts),
+        peak_bytes_apart=max(map(peak_bytes, parts)),
         dropped=island.dropped,
         benefit_us=None if island.benefit is None else island.benefit * 1e6,
     )

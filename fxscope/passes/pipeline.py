@@ -22,6 +22,7 @@ from fxscope.passes.cleanup import (
 )
 from fxscope.passes.conv_bn import fold_conv_bn
 from fxscope.passes.decompose import decompose
+from fxscope.passes.islands import partition_for
 from fxscope.passes.module import value
 from fxscope.passes.order import is_compute
 from fxscope.passes.pointwise import group_pointwise
@@ -53,34 +54,6 @@ def shapes(gm: GraphModule, context: Context) -> GraphModule:
             node = by_name.get(problem.split(" ", 1)[0])
             context.skip([node] if node is not None else [], reason, problem)
     return gm
-
-
-def partition_for(gm: GraphModule, context: Context) -> GraphModule:
-    """Cut out the islands that a target can run, each as a submodule (``partition:triton``).
-
-    Islands are convex and as few as can be; each unsupported node is recorded with every clause it fails. Islands whose
-    modelled benefit is negative are left where they are, with the figure.
-    """
-    from fxscope.passes.cost import benefit_of
-    from fxscope.passes.partition import partition
-    from fxscope.passes.split import split
-    from fxscope.targets.registry import target
-
-    name = context.options.get("argument")
-    if not name:
-        raise UsageError("partition needs a target: partition:triton")
-    machine = target(str(name))
-    parts = partition(gm, machine.supports, benefit=benefit_of(machine))
-    for node, failing in parts.clauses.items():
-        codes = dict.fromkeys(clause.code for clause in failing)
-        context.skip([node], next(iter(codes)), "; ".join(clause.text for clause in failing))
-    for island in parts.islands:
-        if island.dropped is not None:
-            context.skip(island.nodes, "benefit", island.dropped)
-        else:
-            saved = "" if island.benefit is None else f", saves {island.benefit * 1e6:.1f} µs (modelled)"
-            context.apply(island.nodes, f"{len(island.nodes)} nodes on {machine.name}{saved}")
-    return split(gm, parts)
 
 
 BUILT_IN: tuple[Pass, ...] = (

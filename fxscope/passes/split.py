@@ -58,7 +58,7 @@ def extract(gm: GraphModule, nodes: Sequence[Node], name: str = "island") -> Gra
     root: dict[str, Any] = {str(node.target): _attribute(gm, node) for node in attributes}
     root.update({str(node.target): gm.get_submodule(str(node.target)) for node in nodes if node.op == "call_module"})
     made = GraphModule(root, graph, class_name=name)
-    made.meta = dict(gm.meta)
+    made.meta = {**gm.meta, "fxscope.island": name}
     return made
 
 

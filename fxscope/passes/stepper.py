@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fxscope.errors import FxscopeError
 from fxscope.passes import numeric
 from fxscope.passes.application import Context, Match, Pass
-from fxscope.passes.module import clone, is_aten, value
+from fxscope.passes.module import clone, is_aten, state_keys, value
 from fxscope.passes.numeric import Difference
 from fxscope.passes.order import is_compute
 from fxscope.passes.pipeline import parse
@@ -48,6 +48,16 @@ class Step:
     to_previous: Difference | None = None
     to_start: Difference | None = None
     doc: str = ""
+
+    @property
+    def state_removed(self) -> list[str]:
+        """Keys of the ``state_dict`` that the graph needed before and needs no more; ``before`` still has them."""
+        return sorted(state_keys(self.before) - state_keys(self.after))
+
+    @property
+    def state_added(self) -> list[str]:
+        """Keys of the ``state_dict`` that are new."""
+        return sorted(state_keys(self.after) - state_keys(self.before))
 
     @property
     def nodes_before(self) -> int:
@@ -134,6 +144,18 @@ class Stepper:
                 if step.status == "failed":
                     return self.steps
         return self.steps
+
+    def measure_matches(self, step: Step) -> None:
+        """Fill in how far each applied match of a step moved the value that it makes anew; runs both graphs once more."""
+        pairs = {match.compared: match for match in step.matches if match.applied and match.compared is not None}
+        if not pairs or self._start_outputs is None or self.inputs is None or step.status == "failed":
+            return
+        before = numeric.values_at(step.before, self.inputs, {old for old, _ in pairs})
+        after = numeric.values_at(step.after, self.inputs, {new for _, new in pairs})
+        for (old, new), match in pairs.items():
+            if old in before and new in after:  # else a later match folded it on
+                found = numeric.difference([after[new]], [before[old]])
+                match.max_abs_diff, match.max_rel_diff = found.max_abs, found.max_rel
 
     def _run_start(self) -> None:
         if not self.numbers or self.inputs is None:

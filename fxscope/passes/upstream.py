@@ -74,7 +74,7 @@ def _one(
             got = list(torch.utils._pytree.tree_leaves(function(*given)))
     except Exception as error:  # noqa: BLE001 - that upstream raises is the finding
         first = (str(error).strip() or "no message").splitlines()[0]
-        return Upstream(tool=tool, status="raised", text=f"{type(error).__name__}: {first}")
+        return Upstream(tool=tool, status="raised", text=f"{type(error).__name__}: {first}{_explain(tool, gm)}")
     loose = {dtype: LOOSE * tolerance for dtype, tolerance in numeric.TOLERANCES.items()}
     found = numeric.difference(got, expected, tolerances=loose)
     if found.within:
@@ -95,6 +95,16 @@ def _one(
         nodes=nodes,
         text=f"SILENTLY WRONG: {detail}" + (f"; look at {', '.join(nodes)}" if nodes else ""),
     )
+
+
+def _explain(tool: str, gm: GraphModule) -> str:
+    """Why a tool cannot work on a graph, where it does not say so itself."""
+    import torch
+
+    double = any(item.dtype == torch.float64 for item in (*gm.parameters(), *gm.buffers()))
+    if tool == "inductor freezing" and double:
+        return "; freezing prepacks convolution weights, which has no float64 form: leave it off, fold and freeze here instead"
+    return ""
 
 
 def _fuse(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any] | None:

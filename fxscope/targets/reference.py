@@ -56,8 +56,8 @@ class Eager:
 
     def compile(self, island: GraphModule, example_inputs: Sequence[Any]) -> ReferenceExecutable:
         """Run the graph as it is."""
+        from fxscope.passes.no_ops import is_no_op
         from fxscope.passes.order import is_compute
-        from fxscope.passes.partition import is_no_op
 
         launches = sum(is_compute(node) and not is_no_op(node) for node in island.graph.nodes)
         return ReferenceExecutable(island, launches, [Listing(title="FX graph", language="python", text=island.code)])

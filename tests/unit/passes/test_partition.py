@@ -1,12 +1,8 @@
-"""Islands: the cases of the reference table, and laws on random graphs."""
+"""Islands: laws on random graphs, and the cases of the reference table."""
 
 from __future__ import annotations
 
 import operator
-import os
-import subprocess
-import sys
-import threading
 
 import pytest
 import torch
@@ -16,57 +12,10 @@ from torch import nn
 from torch.fx import Graph, GraphModule, symbolic_trace
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
-from torch.fx.passes.operator_support import OperatorSupportBase
 
-from fxscope.errors import CheckFailed
-from fxscope.passes.partition import Island, Partition, partition
-from fxscope.passes.peer import capability_based
+from fxscope.passes.partition import partition
 from fxscope.passes.split import check_convex, connected, extract, split
-from fxscope.targets.target import Clause
-
-NO = (Clause("op", "not supported"),)
-
-
-def only(*targets):
-    return lambda node: () if node.target in targets else NO
-
-
-def names(result):
-    return [[node.name for node in island.nodes] for island in result.islands]
-
-
-class Upstream(OperatorSupportBase):
-    def __init__(self, supports):
-        self.supports = supports
-
-    def is_node_supported(self, submodules, node):
-        return node.op == "call_function" and not self.supports(node)
-
-
-def chain(length, alternating=True):
-    graph = Graph()
-    node = graph.placeholder("x")
-    for at in range(length):
-        node = graph.call_function(torch.sin if alternating and at % 2 else torch.relu, (node,))
-    graph.output(node)
-    return GraphModule(nn.Module(), graph)
-
-
-def random_graph(choices):
-    """A DAG of binary ops; each choice is (left, right, supported), indices modulo what is there."""
-    graph = Graph()
-    values = [graph.placeholder("x"), graph.placeholder("y")]
-    supported = set()
-    for left, right, good in choices:
-        node = graph.call_function(torch.add, (values[left % len(values)], values[right % len(values)]))
-        if good:
-            supported.add(node.name)
-        values.append(node)
-    graph.output(tuple(node for node in values[2:] if not node.users) or values[-1])
-    return GraphModule(nn.Module(), graph), supported
-
-
-choices = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200), st.booleans()), min_size=1, max_size=60)
+from tests.unit.passes.drawn import NO, Upstream, chain, choices, names, only, random_graph
 
 
 @settings(max_examples=100, deadline=None)
@@ -174,53 +123,6 @@ def test_assertions_without_users_survive():
     assert any(node.target is torch._assert for node in made.graph.nodes)
 
 
-def pytorch_cases():
-    """Graphs of PyTorch's test_fx_passes.py, only add supported: forward1, 2, 6 and 11."""
-
-    def forward1(a, b, c):
-        add = a + b
-        add_1 = add + b
-        add_2 = add_1 + c
-        relu_1 = add_2.relu()
-        add_3 = add_1 + add_2
-        add_4 = add_1 + relu_1 + add_3
-        relu_2 = add_4.relu()
-        add_5 = relu_2 + add_4
-        add_6 = add_5 + add_4
-        return add_4, add_6
-
-    def forward2(a, b, _):
-        add = a + b
-        add_1 = add + b
-        relu_1 = add_1.relu()  # blocked by this
-        add_3 = add_1 + relu_1
-        return add_1 + add_3
-
-    def forward6(a, b, c):
-        del b, c
-        return a + 1
-
-    def forward11(a, b, c):
-        del b, c
-        add = a + 1
-        r1 = add.relu()
-        add_2 = add + r1
-        return add_2.relu()
-
-    return [(forward1, 3), (forward2, 2), (forward6, 1), (forward11, 2)]
-
-
-@pytest.mark.parametrize(("function", "count"), pytorch_cases())
-def test_pytorchs_own_cases(function, count):
-    gm = symbolic_trace(function)
-    result = partition(gm, only(operator.add))
-    assert len(result.islands) == count
-    peer = CapabilityBasedPartitioner(gm, Upstream(only(operator.add)), allows_single_node_partition=True)
-    assert len(peer.propose_partitions()) == count
-    inputs = [torch.randn(3) for _ in range(3)]
-    torch.testing.assert_close(split(gm, result)(*inputs), gm(*inputs))
-
-
 def test_a_module_only_graph_keeps_its_islands():
     gm = symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)).eval())
     result = partition(gm, lambda node: () if node.op == "call_module" else NO)
@@ -319,100 +221,8 @@ def test_small_graphs(build):
     torch.testing.assert_close(made(torch.ones(2)), gm(torch.ones(2)))
 
 
-def test_a_circle_is_named():
-    graph = Graph()
-    x = graph.placeholder("x")
-    a = graph.call_function(torch.relu, (x,), name="a")
-    b = graph.call_function(torch.relu, (x,), name="b")
-    c = graph.call_function(torch.relu, (a,), name="c")
-    d = graph.call_function(torch.relu, (b,), name="d")
-    graph.output((c, d))
-    gm = GraphModule(nn.Module(), graph)
-    a, b, c, d = (node for node in gm.graph.nodes if node.op == "call_function")
-    by_hand = Partition(
-        islands=(Island(index=0, phase=0, nodes=(a, d)), Island(index=1, phase=0, nodes=(b, c))),
-        clauses={},
-        phases={},
-    )
-    with pytest.raises(CheckFailed, match=r"circle: \{a, d\} <- \{b, c\} <- \{a, d\}"):
-        split(gm, by_hand)
-
-
-def test_executorchs_cycle_cases():
-    gm = chain(3, alternating=False)
-    a, b, c = (node for node in gm.graph.nodes if node.op == "call_function")
-    assert check_convex(gm, [[a, b]]) is None
-    assert check_convex(gm, [[a]]) is None
-    assert check_convex(gm, [[a, b, c]]) is None
-    assert (
-        check_convex(gm, [[a, c]])
-        == "the islands depend on each other in a circle: {relu, relu_2} <- relu_1 <- {relu, relu_2}"
-    )
-    assert connected([a, b])
-    assert not connected([a, c])
-    graph = Graph()
-    x = graph.placeholder("x")
-    a = graph.call_function(torch.relu, (x,))
-    b, c = graph.call_function(torch.relu, (a,)), graph.call_function(torch.relu, (a,))
-    graph.output((b, c))
-    gm = GraphModule(nn.Module(), graph)
-    assert not connected([b, c])
-    assert connected([a, b, c])
-    assert check_convex(gm, [[b, c]]) is None
-
-
 def test_unprofitable_islands_are_dropped_with_their_figure():
     gm = chain(5)
     result = partition(gm, only(torch.relu), benefit=lambda island: -1e-5)
     assert [island.dropped for island in result.islands] == ["costs 10.0 µs more than it saves (modelled)"] * 3
     assert [node.target for node in split(gm, result).graph.nodes] == [node.target for node in gm.graph.nodes]
-
-
-def test_the_peer_is_compared_and_stopped_in_time():
-    small = capability_based(chain(9), only(torch.relu), 60)
-    assert len(small.islands) == len(partition(chain(9), only(torch.relu)).islands) == 5
-    large = capability_based(chain(4000), only(torch.relu), 0.2)
-    assert large.islands is None
-    assert "not finished" in large.text
-    assert not [thread for thread in threading.enumerate() if "(work)" in thread.name]  # it is gone, not left running
-
-    def raises(node):
-        raise KeyError("lost")
-
-    assert "raised KeyError" in capability_based(chain(3), raises, 60).text
-
-
-SCRIPT = """
-import random, torch
-from torch.fx import Graph, GraphModule
-from fxscope.passes.partition import partition
-from fxscope.passes.peer import capability_based
-from fxscope.passes.split import split
-from fxscope.targets.target import Clause
-draw = random.Random(7)
-graph = Graph(); values = [graph.placeholder("x"), graph.placeholder("y")]; good = set()
-for at in range(80):
-    values.append(graph.call_function(torch.add, (draw.choice(values), draw.choice(values))))
-    if draw.random() < 0.7: good.add(values[-1].name)
-graph.output(tuple(v for v in values if not v.users))
-gm = GraphModule(torch.nn.Module(), graph)
-result = partition(gm, lambda n: () if n.name in good else (Clause("op", ""),), components=True)
-made = split(gm, result)
-print(made.code, *[made.get_submodule(n.target).code for n in made.graph.nodes if n.op == "call_module"])
-"""
-
-
-@pytest.mark.slow
-def test_same_bytes_under_any_hash_seed():
-    out = {
-        subprocess.run(
-            [sys.executable, "-c", SCRIPT],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
-            timeout=240,
-        ).stdout
-        for seed in ("0", "1", "4242")
-    }
-    assert len(out) == 1
-    assert b"island_0" in out.pop()

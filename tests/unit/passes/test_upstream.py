@@ -160,3 +160,13 @@ def test_inductors_folding_is_wrong_and_we_name_it(build, shape, tool, named):
     found = would_do(gm, [x], [tool])[0]
     assert found.status == "wrong", found.text
     assert any(name.startswith(named) for name in found.nodes)
+
+
+@KNOWN
+@pytest.mark.slow
+def test_fp64_under_freezing_is_explained():
+    torch.manual_seed(0)
+    gm = symbolic_trace(nn.Sequential(nn.Conv2d(3, 4, 3)).double().eval())
+    found = would_do(gm, [torch.randn(2, 3, 8, 8).double()], ["inductor freezing"])[0]
+    assert found.status == "raised"
+    assert "freezing prepacks convolution weights, which has no float64 form" in found.text

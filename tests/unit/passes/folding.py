@@ -1,0 +1,77 @@
+"""Folding a module in each of the forms in which graphs come, and comparing; used by the tests of convolutions."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.fx import symbolic_trace
+
+from fxscope.passes.application import REASONS, Context
+from fxscope.passes.aten import to_aten
+from fxscope.passes.conv_bn import fold_conv_bn
+from fxscope.passes.fakes import propagate_named
+from fxscope.passes.module import clone
+
+FORMS = ("modules", "dynamo", "aten", "decomposed")
+
+
+def stats(module, seed=0):
+    """Statistics and affine parameters that make a wrong fold visible."""
+    generator = torch.Generator().manual_seed(seed)
+    for child in module.modules():
+        if isinstance(child, nn.modules.batchnorm._BatchNorm):
+            for name, low, high in (
+                ("running_mean", -1, 1),
+                ("running_var", 0.5, 2),
+                ("weight", 0.5, 1.5),
+                ("bias", -1, 1),
+            ):
+                tensor = getattr(child, name)
+                if tensor is not None:
+                    with torch.no_grad():
+                        tensor.copy_(torch.rand(tensor.shape, generator=generator) * (high - low) + low)
+    return module.eval()
+
+
+def graph_of(module, inputs, form):
+    """The graph of a module in one of FORMS, with the inputs it takes."""
+    if form == "modules":
+        gm = symbolic_trace(module)
+    else:
+        kept = []
+
+        def keep(gm, given):
+            kept.append((gm, given))
+            return gm
+
+        torch._dynamo.reset()
+        with torch.no_grad():
+            torch.compile(module, backend=keep)(*[value.clone() for value in inputs])
+        gm, inputs = kept[0]
+        if form != "dynamo":
+            gm = to_aten(gm, inputs, decompositions="core" if form == "aten" else "inductor")
+    propagate_named(gm, inputs)
+    return gm, list(inputs)
+
+
+def flat(value):
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def check(module, inputs, form, tolerance=1e-6, run=fold_conv_bn):
+    """Fold a copy and compare: (applied, reasons, folded graph)."""
+    expected = flat(module(*inputs))
+    gm, given = graph_of(module, inputs, form)
+    context = Context(inputs=given)
+    folded = run(clone(gm), context)
+    folded.graph.lint()
+    for got, want in zip(flat(folded(*given)), expected, strict=True):
+        assert got.shape == want.shape
+        assert got.dtype == want.dtype
+        assert ((got - want).abs().max() / want.abs().max()).item() <= tolerance
+    assert all(match.reason in REASONS for match in context.matches if not match.applied)
+    return context.applied, [match.reason for match in context.matches if not match.applied], folded
+
+
+def image(*shape, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1)).to(dtype)
