@@ -39,8 +39,8 @@ def rank_findings(recording: Recording) -> list[Finding]:
 
 def compare_ranks(summaries: Iterable[RankSummary]) -> list[Finding]:
     """Findings about the ranks among these processes, worst first. Processes without a rank are left out."""
-    ranks = [summary for summary in summaries if summary.rank is not None]
-    if len({summary.rank for summary in ranks}) < 2:
+    ranks = _main_processes(summaries)
+    if len(ranks) < 2:
         return []
     findings = [
         *_diverging_compiles(ranks),
@@ -90,6 +90,18 @@ def compare_ranks(summaries: Iterable[RankSummary]) -> list[Finding]:
         *_imbalance(ranks),
     ]
     return worst_first(findings)
+
+
+def _main_processes(summaries: Iterable[RankSummary]) -> list[RankSummary]:
+    """One process of each rank: where it has workers that compile too, the one that compiled most, and of these the first."""
+    chosen: dict[int, RankSummary] = {}
+    for summary in summaries:
+        if summary.rank is None:
+            continue
+        best = chosen.get(summary.rank)
+        if best is None or (-len(summary.compiles), summary.started) < (-len(best.compiles), best.started):
+            chosen[summary.rank] = summary
+    return [chosen[rank] for rank in sorted(chosen)]
 
 
 def _diverging_compiles(ranks: list[RankSummary]) -> list[Finding]:

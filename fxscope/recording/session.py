@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fxscope import names
 from fxscope.recording.records import Session
-from fxscope.trace.remote import is_url
 from fxscope.trace.line import BadEnvelope, decode_json
+from fxscope.trace.remote import is_url
 
 if TYPE_CHECKING:
     from fxscope.recording.builder import Builder

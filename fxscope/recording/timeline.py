@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def read_timeline(builder: Builder) -> Iterator[dict[str, Any]]:
     """Chrome trace events: begin and end pairs become complete ones (``ph`` "X" with ``dur``), in order of their end.
 
-    ``pid`` is the rank where there is one, else the process; what never ended is left as its ``B``.
+    ``pid`` is the rank where there is one, else the process; the ``tid`` of a rank's workers is their process. What never ended is left as its ``B``.
     """
     for log, index in enumerate(builder.logs):
         open_: dict[tuple[int, Any], list[dict[str, Any]]] = {}
@@ -34,7 +34,11 @@ def read_timeline(builder: Builder) -> Iterator[dict[str, Any]]:
             if "dur" in value:
                 value["dur"] = number_of(value["dur"]) or 0.0
             process = builder.processes.get((log, event.process))
-            value["pid"] = process.rank if process is not None and process.rank is not None else event.process
+            value["pid"] = event.process
+            if process is not None and process.rank is not None:
+                value["pid"] = process.rank
+                if process.prefix.startswith("p"):
+                    value["tid"] = event.process  # a worker of the rank: a track of its own
             yield from _pair(value, open_.setdefault((event.process, value.get("tid")), []))
         for waiting in open_.values():
             yield from waiting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -77,9 +78,12 @@ def ranks_report(recording: Recording) -> RanksReport | None:
 def rank_table(rows: list[RankRow]) -> list[str]:
     """The rows as lines of text, under a heading."""
     titles = ("", "compiles", "seconds", "recompiles", "breaks", "failures", "collectives")
+    several = Counter(row.rank for row in rows)
     cells = [
         (
-            f"process {row.process}" if row.rank is None else f"rank {row.rank}",
+            f"process {row.process}"
+            if row.rank is None
+            else f"rank {row.rank}" + (f", process {row.process}" if several[row.rank] > 1 else ""),
             str(row.compiles),
             f"{row.seconds:.1f}",
             str(row.recompiles),

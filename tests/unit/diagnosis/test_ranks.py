@@ -14,6 +14,7 @@ from fxscope.diagnosis.rank_time import comparable, union_seconds, waited
 from fxscope.diagnosis.ranks import compare_ranks
 from fxscope.recording.many import summarize_all
 from fxscope.recording.rank_summary import RankCompile, RankSummary
+from fxscope.report.ranks import rank_row, rank_table
 
 
 def _compile(id_: str, started: float, seconds: float, **more: str) -> RankCompile:
@@ -110,6 +111,16 @@ def test_what_differs_is_named_with_its_place() -> None:
     assert _ids([_rank(0, c, runtimes={"0/0": 2e6}), _rank(1, c, runtimes={"0/0": 1e6})]) == {"rank-imbalance"}
     assert _ids([_rank(0, c, runtimes={"0/0": 1.05e6}), _rank(1, c, runtimes={"0/0": 1e6})]) == set()
     assert _ids([_rank(0, c, break_sites={"train.py:31 print": 2}), _rank(1, c)]) == {"rank-breaks", "rank-divergence"}
+
+
+def test_workers_of_a_rank_are_not_compared_with_ranks() -> None:
+    both = [_compile("0/0", 10.0, 3.0), _compile("1/0", 14.0, 1.0)]
+    worker = _rank(0, _compile("0/0", 1.0, 0.5))
+    worker.process = 77
+    assert compare_ranks([_rank(0, *both), worker, _rank(1, *both)]) == []
+    assert compare_ranks([worker, _rank(0, *both), _rank(1, *both)]) == []
+    assert compare_ranks([worker, _rank(0, *both)]) == []  # one rank, two processes
+    assert rank_table([rank_row(s) for s in (worker, _rank(0, *both))])[1].startswith("rank 0, process 77  ")
 
 
 def test_every_id_is_documented() -> None:
