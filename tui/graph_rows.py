@@ -15,6 +15,7 @@ from fxscope.graph.table import shape_text
 
 from .spans import Cell, Span
 from .widgets.diff_view import DiffRow
+from .widgets.filtering import Field
 from .widgets.virtual_table import Column
 
 _SELF = re.compile(r"^L\['self'\]\.")
@@ -67,8 +68,7 @@ class GraphRows:
     def __init__(self, graph: Graph, gutter: Sequence[str]) -> None:
         self.graph = graph
         self.gutter = gutter
-        self.inputs: frozenset[str] = frozenset()  # of the node under the cursor
-        self.users: frozenset[str] = frozenset()
+        self.positions = {node.name: number for number, node in enumerate(graph.nodes)}
 
     def count(self) -> int:
         """Number of nodes."""
@@ -80,29 +80,44 @@ class GraphRows:
 
     def find(self, name: str) -> int | None:
         """Row of a node."""
-        return self.index_of.get(name)
+        return self.positions.get(name)
 
     @property
-    def index_of(self) -> dict[str, int]:
-        """Positions by name, made when first asked for."""
-        if not hasattr(self, "_index"):
-            self._index = {node.name: number for number, node in enumerate(self.graph.nodes)}
-        return self._index
+    def fields(self) -> Mapping[str, Field]:
+        """What filters can be about: ``op:conv2d``, ``value:f16``, ``module:encoder``, ``line:42``, ``src:model.py``."""
+        nodes = self.graph.nodes
+
+        def source(row: int) -> tuple[str, int]:
+            where = nodes[row].source
+            return (where.site.lower(), where.line) if where else ("", -1)
+
+        return {
+            "op": lambda row, word: word in what(nodes[row]).lower(),
+            "value": lambda row, word: word in shape_text(nodes[row]).lower(),
+            "module": lambda row, word: word in (nodes[row].module or "").lower(),
+            "line": lambda row, word: word == str(source(row)[1]),
+            "src": lambda row, word: word in source(row)[0],
+        }
+
+    def neighbours(self, node: Node) -> dict[int, Span]:
+        """Signs of the rows of a node's inputs and users."""
+        signs: dict[int, Span] = {}
+        for sign, names in (("\u2192", node.users), ("\u2190", inputs_of(node))):
+            for name in names:
+                at = self.find(name)
+                if at is not None:
+                    signs[at] = (sign, "accent")
+        return signs
 
     def row(self, index: int) -> Sequence[Cell]:
         """Cells of a node."""
         node = self.graph.nodes[index]
         gutter = self.gutter[index] if index < len(self.gutter) else ""
         name_style = "dim" if node.op in ("placeholder", "get_attr") else ""
-        mark: Span = ("", "")
-        if node.name in self.inputs:
-            mark = ("\u2190 ", "accent")
-        elif node.name in self.users:
-            mark = ("\u2192 ", "accent")
         source = node.source.site if node.source else node.original or node.description
         return (
             (gutter, "dim"),
-            [mark, (f"{_SIGN.get(node.op, '')}{' ' if node.op in _SIGN else ''}{title(node)}", name_style)],
+            (f"{_SIGN.get(node.op, '')}{' ' if node.op in _SIGN else ''}{title(node)}", name_style),
             (what(node), "name" if node.op.startswith("call") else "dim"),
             (shape_text(node), "type"),
             (
@@ -146,16 +161,23 @@ class ModuleRows(GraphRows):
         Column("value", keep=6, limit=34),
     )
 
-    def __init__(
-        self, graph: Graph, gutter: Sequence[str], places: Mapping[str, Place], depth: int, unfolded: set[int]
-    ) -> None:
-        super().__init__(graph, gutter)
+    def __init__(self, nodes: GraphRows, places: Mapping[str, Place], depth: int, unfolded: set[int]) -> None:
+        graph = nodes.graph
+        self.graph, self.gutter, self.positions = graph, nodes.gutter, nodes.positions
         self._rows: list[Run | int] = []
+        self._row_of: list[int] = []  # of each node
         for run in runs(graph, places, depth):
             if run.stop - run.start == 1 or not run.module or run.start in unfolded:
                 self._rows.extend(range(run.start, run.stop))
             else:
                 self._rows.append(run)
+        for number, row in enumerate(self._rows):
+            self._row_of.extend([number] * (row.stop - row.start if isinstance(row, Run) else 1))
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """None: a row is many nodes."""
+        return {}
 
     def count(self) -> int:
         """Number of rows."""
@@ -173,13 +195,8 @@ class ModuleRows(GraphRows):
 
     def find(self, name: str) -> int | None:
         """Row that shows a node."""
-        position = self.index_of.get(name)
-        if position is None:
-            return None
-        for number, row in enumerate(self._rows):
-            if row == position or (isinstance(row, Run) and row.start <= position < row.stop):
-                return number
-        return None
+        position = self.positions.get(name)
+        return None if position is None else self._row_of[position]
 
     def row(self, index: int) -> Sequence[Cell]:
         """Cells of a run or a node."""

@@ -65,7 +65,14 @@ _VIEW_KEYS = tuple(
 KEYS: tuple[Key, ...] = (
     Key("app.help", "question_mark,f1", "app.help", "help", "Keys and terms of the view in focus.", 99),
     Key("app.palette", "colon,ctrl+p", "app.palette", "actions", "Every action by name; type to find one.", 98),
-    Key("app.filter", "slash", "app.filter", "filter", "Filter a list or search a text; ! in front inverts.", 60),
+    Key(
+        "app.filter",
+        "slash",
+        "app.filter",
+        "filter",
+        "Filter a list or search a text; ! inverts, type: and the like name a column.",
+        60,
+    ),
     Key("app.next_match", "n", "app.next_match(1)", "next match", "Go to the next match."),
     Key("app.previous_match", "N", "app.next_match(-1)", "previous match", "Go to the match before."),
     Key("app.back", "escape", "app.back", "back", "Clear the filter, or go back to where you came from."),
@@ -123,6 +130,7 @@ KEYS: tuple[Key, ...] = (
     Key("graph.kernel", "K", "view.kernel", "kernel", "Go to the generated kernel that computes this node."),
     Key("graph.source", "w", "view.source", "source", "Show or hide the source beside the graph."),
     Key("guards.failed", "f", "view.failed", "failed only", "Only the guards that failed and led to a recompile.", 10),
+    Key("guards.types", "b", "view.types", "types", "Count the guards by type; enter filters by one.", 11),
     Key("breaks.open", "enter", "choose", "graphs", "Go to the graph that this break ended.", 10),
     Key("recompiles.open", "enter", "choose", "guards", "Go to the guards of the entry that did not match.", 10),
     Key("code.which", "s", "view.stage(1)", "text", "Choose the text: forward, backward, bytecode, ...", 10),

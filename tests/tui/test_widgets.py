@@ -8,8 +8,9 @@ from fxscope_tui.provenance import Provenance
 from fxscope_tui.spans import clean, fit, plain, spans_of, wrap
 from fxscope_tui.widgets.code_view import CodeView, Mark
 from fxscope_tui.widgets.diff_view import DiffRow, align, fold
+from fxscope_tui.widgets.filtering import Filter, Haystack
 from fxscope_tui.widgets.line_view import mark_matches, restyle
-from fxscope_tui.widgets.virtual_table import Column, Filter, Rows, VirtualTable, allot
+from fxscope_tui.widgets.virtual_table import Column, Rows, VirtualTable, allot
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -73,18 +74,33 @@ def test_matches_are_marked_across_spans_and_cases():
     assert "".join(text for text, style in marked if style == "match") == "Conv2d"
 
 
+class Fields(Rows):
+    """Rows whose first column can be asked for by name."""
+
+    fields = property(lambda self: {"op": lambda row, word: word in str(self.rows[row][0]).lower()})
+
+
 @pytest.mark.parametrize(
-    ("query", "text", "passes"),
+    ("query", "passing"),
     [
-        ("", "x", True),
-        ("relu f32", "aten.relu f32[3]", True),
-        ("RELU", "relu", False),
-        ("!relu", "add", True),
-        ("!relu", "relu", False),
+        ("", ["aten.relu f32[3]", "add relu", "View max"]),
+        ("relu f32", ["aten.relu f32[3]"]),
+        ("RELU", []),
+        ("View", ["View max"]),
+        ("view", ["View max"]),
+        ("!relu", ["View max"]),
+        ("!relu f32", ["add relu", "View max"]),
+        ("op:relu", ["aten.relu f32[3]"]),
+        ("op:RELU f32", ["aten.relu f32[3]"]),
+        ("op:", ["aten.relu f32[3]", "add relu", "View max"]),
+        ("!op:relu", ["add relu", "View max"]),
+        ("no:relu", []),
     ],
 )
-def test_filter(query, text, passes):
-    assert Filter.parse(query).matches(text) is passes
+def test_filter(query, passing):
+    rows = Fields((Column("op"), Column("rest")), [("aten.relu", "f32[3]"), ("add", "relu"), ("View", "max")])
+    found = Haystack(rows).matching(Filter.parse(query, rows.fields), lambda: False)
+    assert [rows.text(row) for row in found] == passing
 
 
 @given(TEXT, st.sampled_from(["python", "cpp", "bytecode", "npu", "text"]))

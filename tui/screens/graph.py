@@ -20,7 +20,7 @@ from ..widgets.diff_view import DiffView
 from ..widgets.line_view import LineView
 from ..widgets.virtual_table import Column, Rows, VirtualTable
 from .graph_comparison import ComparisonView
-from .graph_stages import LANES, Prepared
+from .graph_stages import Prepared, rows_of
 from .pick import PickScreen
 from .source_pane import SourcePane
 
@@ -48,7 +48,7 @@ class GraphView(ComparisonView):
         super().__init__()
         self._whole: Graph | None = None
         self._unfolded: set[int] = set()
-        self._gutters: dict[int, list[str]] = {}
+        self._rows: dict[int, GraphRows] = {}  # by the graph's id; the graph and its subgraphs
         self._places: dict[str, Place] = {}
         self._show_source: bool | None = None
         self._known: dict[str, dict[int, str]] = {}
@@ -73,11 +73,12 @@ class GraphView(ComparisonView):
     # what is shown
 
     def _show_graph(self, prepared: Prepared) -> None:
-        graph = prepared.graph
+        graph = prepared.rows.graph
         self._numbers, self._known, self._places = prepared.numbers, prepared.known, prepared.places
+        self._inputs = prepared.inputs
         self._whole = self.graph = graph
         self._unfolded = set()
-        self._gutters = {id(graph): prepared.gutter}
+        self._rows = {id(graph): prepared.rows}
         self.filled()
         self._fill_table()
         first = next((number for number, node in enumerate(graph.nodes) if node.op.startswith("call")), 0)
@@ -94,13 +95,10 @@ class GraphView(ComparisonView):
         graph = self.graph
         if graph is None:
             return
-        gutter = self._gutters.get(id(graph), [])
-        rows = (
-            ModuleRows(graph, gutter, self._places, self._depth, self._unfolded)
-            if self._depth
-            else GraphRows(graph, gutter)
-        )
-        self.table.show(rows)
+        rows = self._rows[id(graph)]
+        if self._depth:
+            rows = ModuleRows(rows, self._places, self._depth, self._unfolded)
+        self.table.show(rows, prepare=True)
         self._moved()
 
     # cursor
@@ -130,8 +128,7 @@ class GraphView(ComparisonView):
         rows = self.table.provider
         if node is None or not isinstance(rows, GraphRows):
             return
-        rows.inputs, rows.users = frozenset(inputs_of(node)), frozenset(node.users)
-        self.table.redraw()
+        self.table.mark(rows.neighbours(node))
         if not self.has_class("-source"):
             return
         if node.source is not None:
@@ -218,11 +215,9 @@ class GraphView(ComparisonView):
         self._inner(graph.subgraphs[name])
 
     def _inner(self, graph: Graph) -> None:
-        from fxscope.graph.gutter import gutter
-
         self.graph = graph
-        if id(graph) not in self._gutters:
-            self._gutters[id(graph)] = gutter(graph, LANES)
+        if id(graph) not in self._rows:
+            self._rows[id(graph)] = rows_of(graph)
         self._unfolded = set()
         self._fill_table()
         if self.compile is not None:

@@ -9,6 +9,7 @@ from fxscope.graph.records import Graph
 from fxscope.recording.records import STAGES, Compile
 
 from ..frames import size_text
+from ..graph_rows import GraphRows
 from ..spans import Span
 from ..store import Snapshot
 from .view import View, fact
@@ -26,8 +27,8 @@ def graph_stages(compile_: Compile) -> list[tuple[str, int]]:
 class Prepared(NamedTuple):
     """A graph with what is worked out about it once."""
 
-    graph: Graph
-    gutter: list[str]
+    rows: GraphRows
+    inputs: str  # how many of which kind
     numbers: dict[str, Any]
     known: dict[str, dict[int, str]]  # source lines that the log carries, by file
     places: dict[str, Place]
@@ -45,6 +46,7 @@ class StagesView(View):
         self._depth = 0  # 0: no collapsing
         self._shown_key: tuple[object, ...] = ()
         self._numbers: dict[str, Any] = {}
+        self._inputs = ""
         self._pending_node: str | None = None
 
     @property
@@ -116,11 +118,6 @@ class StagesView(View):
         graph, stage = self.graph, self.stage
         if graph is None or stage is None:
             return
-        counts: dict[str, int] = {}
-        for node in graph.nodes:
-            if node.op == "placeholder":
-                counts[node.role or "input"] = counts.get(node.role or "input", 0) + 1
-        inputs = ", ".join(f"{number} {role}{'s' if number > 1 else ''}" for role, number in counts.items())
         stages = graph_stages(compile_)
         number = f" #{stage[1]}" if stage[1] else ""
         place = f"({stages.index(stage) + 1}/{len(stages)})" if stage in stages else ""
@@ -130,8 +127,8 @@ class StagesView(View):
             fact("compile", f"{compile_.key} {compile_.function}"),
             fact("nodes", f"{len(graph.nodes):,}"),
         ]
-        if inputs:
-            cells.append(fact("in", inputs))
+        if self._inputs:
+            cells.append(fact("in", self._inputs))
         if self._depth:
             cells.append([("by module, depth ", "dim"), (str(self._depth), "accent")])
         if self._numbers.get("flops"):
@@ -168,14 +165,24 @@ class StagesView(View):
 def prepare(graph: Graph) -> Prepared:
     """What the view needs beside the graph; on a worker, because it takes a second at 50,000 nodes."""
     from fxscope.graph.cost import graph_cost
-    from fxscope.graph.gutter import gutter
 
     known: dict[str, dict[int, str]] = {}
+    roles: dict[str, int] = {}
     for node in graph.nodes:
         if node.source is not None:
             known.setdefault(node.source.file, {})[node.source.line] = node.source.code
+        if node.op == "placeholder":
+            roles[node.role or "input"] = roles.get(node.role or "input", 0) + 1
+    inputs = ", ".join(f"{number} {role}{'s' if number > 1 else ''}" for role, number in roles.items())
     cost = graph_cost(graph)
-    return Prepared(graph, gutter(graph, LANES), {"flops": cost.flops, "bytes": cost.bytes}, known, places(graph))
+    return Prepared(rows_of(graph), inputs, {"flops": cost.flops, "bytes": cost.bytes}, known, places(graph))
+
+
+def rows_of(graph: Graph) -> GraphRows:
+    """The table of a graph's nodes."""
+    from fxscope.graph.gutter import gutter
+
+    return GraphRows(graph, gutter(graph, LANES))
 
 
 def _amount(number: float) -> str:

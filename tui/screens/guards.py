@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from textual.app import ComposeResult
@@ -12,8 +14,10 @@ from fxscope.recording.records import FailedGuard, Guard, Recompile
 from ..spans import Cell, Span
 from ..store import Snapshot
 from ..widgets.document import Block, Document
+from ..widgets.filtering import Field
 from ..widgets.line_view import LineView
-from ..widgets.virtual_table import Column, VirtualTable
+from ..widgets.virtual_table import Column, Rows, VirtualTable
+from .pick import PickScreen
 from .view import View, fact
 
 
@@ -33,6 +37,21 @@ class GuardRows:
     ) -> None:
         self.guards = guards
         self.failed = failed
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """What filters can be about: ``type:tensor_match``, ``src:x`` (a name in the source), ``line:42``, ``file:model``."""
+
+        def asked(row: int) -> tuple[str, str]:
+            where = self.guards[row][0].asked
+            return (str(where.line), where.site.lower()) if where else ("", "")
+
+        return {
+            "type": lambda row, word: word in self.guards[row][0].type.lower(),
+            "src": lambda row, word: begins_a_name(self.guards[row][0].source.lower(), word),
+            "line": lambda row, word: word == asked(row)[0],
+            "file": lambda row, word: word in asked(row)[1],
+        }
 
     def count(self) -> int:
         """Number of guards and managers."""
@@ -173,6 +192,25 @@ class GuardsView(View):
         self._only_failed = not self._only_failed
         self.table.filter("failed" if self._only_failed else "")
 
+    def do_types(self) -> None:
+        """Count the types; picking one filters by it."""
+        if self._all is None:
+            return
+        counted = Counter(guard.type for guard, _ in self._all.guards if guard.type).most_common()
+        most = counted[0][1] if counted else 1
+        rows = [
+            (name, f"{number:,}", ("\u2588" * max(1, round(20 * number / most)), "info")) for name, number in counted
+        ]
+        columns = (Column("type", keep=9, limit=60), Column("guards", right=True, keep=9), Column("", 20))
+
+        def done(picked: int | None) -> None:
+            if picked is not None:
+                self._only_failed = False
+                self.table.filter(f"type:{counted[picked][0].lower()}")
+
+        note = "enter shows one type; / takes type:, src:, line: and file: as well"
+        self.app.push_screen(PickScreen("Guards by type", Rows(columns, rows), note), done)
+
     def follow(self, view: LineView) -> None:
         """The detail follows."""
         if view is self.table:
@@ -209,6 +247,11 @@ class GuardsView(View):
     def data(self) -> Any:
         """The guards."""
         return [guard for guard, depth in self._all.guards if depth == 0] if self._all else None
+
+
+def begins_a_name(source: str, word: str) -> bool:
+    """Whether a name in a source begins so: ``x`` is found in ``L['x'].size()``, not in ``G['max']``."""
+    return re.search(rf"(?<!\w){re.escape(word)}", source) is not None
 
 
 def flatten(roots: Sequence[Guard]) -> list[tuple[Guard, int]]:

@@ -190,10 +190,9 @@ class KernelsView(JobView):
         lines = self._listing.get("lines_to_nodes") or {}
         names = set(lines.get(str(self.right.line_number), ()) or lines.get(self.right.line_number, ()))
         left = self.query_one("#kernels-left", CodeView)
-        left.marks = {number: Mark("\u25b6", "accent") for number, name in enumerate(self._names, 1) if name in names}
+        left.mark({number: Mark("\u25b6", "accent") for number, name in enumerate(self._names, 1) if name in names})
         if left.marks:
             left.to_line(min(left.marks))
-        left.redraw()
 
     def back(self) -> bool:
         """Close the sources."""

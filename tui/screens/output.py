@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
+from textual.strip import Strip
 from textual.widgets import Input
 
 from fxscope.names import OUTPUT_FILE
@@ -47,17 +47,14 @@ class OutputLines(LineView):
         self._measured = len(lines)
         return min(self._longest, 20_000)
 
-    def _strip(self, index: int, width: int) -> Any:
+    def _strip(self, index: int, width: int, scroll_x: int) -> Strip:
         """Coloured lines are made by rich; plain ones, and those with marks, as everywhere."""
         if "\x1b" not in self.output.lines[index] or self.needle or index == self.cursor:
-            return super()._strip(index, width)
-        from textual.strip import Strip
-
+            return super()._strip(index, width, scroll_x)
         text: Text = self.output.styled(index)
-        base = self.rich_style
         segments = [segment for segment in text.render(self.app.console, end="") if segment.text]
-        strip = Strip(segments).apply_style(base)
-        return strip.extend_cell_length(max(width, self.virtual_size.width), base)
+        strip = Strip(segments).apply_style(self._base).crop_extend(scroll_x, scroll_x + width, self._base)
+        return strip.apply_offsets(scroll_x, index)
 
 
 class OutputView(View):

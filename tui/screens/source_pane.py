@@ -15,7 +15,9 @@ class SourcePane(CodeView):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.file = ""
-        self._state: tuple[object, ...] = ()
+        self._known = -1  # how many lines of the log it was told
+        self._wanted: tuple[int, Mapping[int, Mark]] = (0, {})
+        self._reading = False
         self.border_title = ""
 
     def follow(
@@ -35,19 +37,19 @@ class SourcePane(CodeView):
             known: Lines that the log carries, shown where the file is not readable or has changed since.
             marks: By line number.
         """
-        state = (file, len(known), tuple(sorted((number, mark.glyph, mark.note) for number, mark in marks.items())))
-        if state == self._state:
+        self._wanted = (line, marks)
+        if file != self.file or len(known) != self._known:
+            self.file, self._known, self._reading = file, len(known), True
+            read(file, lambda source: self._show(source, file, known))
+        elif not self._reading:
+            self.mark(marks)
             self.to_line(line)
-            return
-        self._state = state
-        self.file = file
-        read(file, lambda source: self._show(source, file, line, known, marks))
 
-    def _show(
-        self, source: SourceFile, file: str, line: int, known: Mapping[int, str], marks: Mapping[int, Mark]
-    ) -> None:
+    def _show(self, source: SourceFile, file: str, known: Mapping[int, str]) -> None:
         if file != self.file:
             return
+        self._reading = False
+        line, marks = self._wanted
         self.note = source.note
         if source.text is not None and not self._differs(source.text, known):
             self.show(source.text, "python", marks=marks, line=line)

@@ -55,8 +55,10 @@ class View(Vertical):
         yield Static(self.EMPTY, classes="empty", markup=False)
 
     def on_mount(self) -> None:
-        """Name the facts line so that the style sheet finds it."""
+        """Name the facts line so that the style sheet finds it; what stands beside a list follows its cursor."""
         self.facts.add_class("facts")
+        for pane in self.query(LineView):
+            pane.on_cursor = self.follow
 
     def body(self) -> ComposeResult:
         """The widgets of the view, with class ``body``."""
@@ -97,11 +99,6 @@ class View(Vertical):
         self.wants_focus = main is None
         if main is not None and self.display:
             main.focus()
-
-    def on_line_view_moved(self, event: LineView.Moved) -> None:
-        """What stands beside a list follows its cursor."""
-        event.stop()
-        self.follow(event.view)
 
     def on_virtual_table_filtered(self, event: VirtualTable.Filtered) -> None:
         """A filter puts the cursor on another row."""

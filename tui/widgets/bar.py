@@ -42,8 +42,9 @@ class Bar(Widget):
 
     def show(self, items: Sequence[Item | None]) -> None:
         """Show items."""
-        self._items = items
-        self.refresh()
+        if items != self._items:
+            self._items = items
+            self.refresh()
 
     def _fitting(self, width: int) -> list[Item | None]:
         """The items that have room."""

@@ -73,12 +73,23 @@ class CodeView(LineView):
         else:
             self.scroll_to(0, 0, animate=False, immediate=True)
 
+    def mark(self, marks: Mapping[int, Mark]) -> None:
+        """Mark other lines."""
+        old, self.marks = self.marks, marks
+        changed = {number for number in {*old, *marks} if old.get(number) != marks.get(number)}
+        self.redraw_lines(map(self.index_of, changed))
+
+    def variant(self, index: int) -> object:
+        """The mark."""
+        return self.marks.get(self.number_of(index))
+
+    def index_of(self, number: int) -> int:
+        """Where a line number is shown, or the nearest one before it."""
+        return number - self.first_line if self.numbers is None else max(0, bisect_right(self.numbers, number) - 1)
+
     def to_line(self, number: int) -> None:
         """Put the cursor on a line number, or the nearest one before it."""
-        index = number - self.first_line
-        if self.numbers is not None:
-            index = max(0, bisect_right(self.numbers, number) - 1)
-        self.move_to(index, centre=True, tell=False)
+        self.move_to(self.index_of(number), centre=True, tell=False)
 
     def number_of(self, index: int) -> int:
         """Number of a shown line."""

@@ -100,6 +100,10 @@ class Document(LineView):
         marker = "\u258c" if block == here and self.blocks[block].key is not None else " "
         return [(marker, "accent"), *line]
 
+    def variant(self, index: int) -> object:
+        """Whether it is in the block under the cursor."""
+        return self.cursor < len(self._wrapped) and self._wrapped[index][1] == self._wrapped[self.cursor][1]
+
     @property
     def key(self) -> object:
         """What the block under the cursor is about."""
@@ -129,12 +133,15 @@ class Document(LineView):
                 return
 
     def move_to(self, index: int, *, centre: bool = False, tell: bool = True) -> None:
-        """Move, and redraw the bar of the block."""
-        before = self.key
+        """Move, and redraw the bars of both blocks."""
+        before = self.cursor
         super().move_to(index, centre=centre, tell=tell)
-        if self.key != before:
-            self._strips.clear()
-            self.refresh()
+        if before < len(self._wrapped) and self.cursor < len(self._wrapped):
+            blocks = {self._wrapped[before][1], self._wrapped[self.cursor][1]}
+            if len(blocks) == 2:
+                top = self.scroll_offset.y
+                seen = range(top, min(top + self.page, len(self._wrapped)))
+                self.redraw_lines(line for line in seen if self._wrapped[line][1] in blocks)
 
     def page_text(self) -> str:
         """Everything, as exported."""

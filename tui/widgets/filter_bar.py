@@ -9,6 +9,7 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Input, Static
 
+from .filtering import fields_of
 from .line_view import LineView
 from .virtual_table import VirtualTable
 
@@ -51,7 +52,10 @@ class FilterBar(Horizontal):
         line = self.query_one(Input)
         with self.prevent(Input.Changed):
             line.value = pane.filter_text if isinstance(pane, VirtualTable) else pane.needle
-        line.placeholder = "words that must occur; ! in front: that must not" if is_table else "text"
+        line.placeholder = "text"
+        if isinstance(pane, VirtualTable):
+            names = " ".join(f"{name}:" for name in fields_of(pane.provider))
+            line.placeholder = "words that must occur; ! in front: that must not" + f"; {names}" * bool(names)
         self.add_class("-open")
         self.count()
         line.focus()

@@ -6,13 +6,14 @@ owns the cursor, the scrolling, the cache of rendered lines and the marked searc
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rich.cells import cell_len
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.cache import LRUCache
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
@@ -34,19 +35,6 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
 
     header_rows = 0
 
-    class Moved(Message):
-        """The cursor rests on another line."""
-
-        def __init__(self, view: LineView, index: int) -> None:
-            self.view = view
-            self.index = index
-            super().__init__()
-
-        @property
-        def control(self) -> LineView:
-            """The view whose cursor moved."""
-            return self.view
-
     class Chosen(Message):
         """Enter or a double click on a line."""
 
@@ -66,6 +54,11 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         self.needle = ""  # matches of this text are marked
         self.auto_tail = False  # keep the last line in sight until the user moves
         self._strips: LRUCache[tuple[Any, ...], Strip] = LRUCache(2048)
+        # Called with this view after its cursor moved. No message: what follows the cursor is drawn in the same frame then.
+        self.on_cursor: Callable[[LineView], None] = lambda view: None
+        self._unseen: bool | None = None  # the cursor moved while nothing was visible; True: to the middle
+        self._base = Style.null()  # of the widget; worked out once per drawing, not per line
+        self._mixed: dict[str, Mapping[str, Style]] = {}
 
     # what a subclass says
 
@@ -89,6 +82,10 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         """Cells of the widest line; 0 where lines are cut at the edge instead of scrolled."""
         return 0
 
+    def variant(self, index: int) -> object:
+        """What else a line's look depends on, beside its content and the cursor: its mark, say."""
+        return None
+
     # drawing
 
     def changed(self) -> None:
@@ -104,33 +101,59 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         self.refresh()
 
     def redraw(self) -> None:
-        """Draw the same lines anew because their marks changed."""
+        """Draw the same lines anew because all of them look different."""
         self._strips.clear()
         self.refresh()
+
+    def redraw_lines(self, indices: Iterable[int]) -> None:
+        """Draw some lines anew, those of them that are in sight; the rest of the screen is not even looked at."""
+        top, width = self.scroll_offset.y, self.size.width
+        page = range(self.size.height - self.header_rows)
+        rows = sorted({index - top for index in indices} & set(page))
+        if rows:
+            self.refresh(*(Region(0, row + self.header_rows, width, 1) for row in rows))
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The viewport (Textual's line API)."""
+        base = self.rich_style
+        if base != self._base:
+            self._base = base
+            self._forget()
+        return super().render_lines(crop)
+
+    def _forget(self) -> None:
+        """Colours are others now."""
+        self._mixed.clear()
+        self._strips.clear()
+
+    def _looks(self, line: str = "") -> Mapping[str, Style]:
+        """Styles by the names of spans, on a line's own background: ``head``, ``cursor``, ``focused`` or none."""
+        looks = self._mixed.get(line)
+        if looks is None:
+            styles = span_styles(self.app)
+            base = self._base + styles[line] if line else self._base
+            looks = self._mixed[line] = {"": base, **{name: base + style for name, style in styles.items()}}
+        return looks
 
     def render_line(self, y: int) -> Strip:
         """One line of the viewport (Textual's line API)."""
         width = self.size.width
         if width <= 0:
             return Strip.blank(0)
-        base = self.rich_style
         if y < self.header_rows:
-            head = span_styles(self.app)["head"]
-            segments = [Segment(text, base + head) for text, _ in fit(self.header(), width)]
-            return Strip(segments, width)
+            look = self._looks()["head"]
+            return Strip([Segment(text, look) for text, _ in fit(self.header(), width)], width)
         scroll_x, scroll_y = self.scroll_offset
         index = scroll_y + y - self.header_rows
         if index >= self.count():
-            return Strip.blank(width, base)
-        strip = self._strip(index, width).crop_extend(scroll_x, scroll_x + width, base)
-        return strip.apply_offsets(scroll_x, index)
+            return Strip.blank(width, self._base)
+        return self._strip(index, width, scroll_x)
 
-    def _strip(self, index: int, width: int) -> Strip:
-        """The whole line, from the cache where it is there."""
-        on_cursor = index == self.cursor
-        focused = on_cursor and self.has_focus
+    def _strip(self, index: int, width: int, scroll_x: int) -> Strip:
+        """A line as wide as the viewport, from the cache where it is there."""
+        line = "" if index != self.cursor else "focused" if self.has_focus else "cursor"
         selection = self.text_selection
-        key = (index, width, on_cursor, focused, self.needle)
+        key = (index, width, scroll_x, line, self.needle, self.variant(index))
         strip = self._strips.get(key) if selection is None else None
         if strip is not None:
             return strip
@@ -139,16 +162,11 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
             spans = mark_matches(spans, self.needle)
         if selection is not None and (chosen := selection.get_span(index)) is not None:
             spans = restyle(spans, chosen[0], chosen[1], "match")
-        base = self.rich_style
-        styles = span_styles(self.app)
-        if on_cursor:
-            base += styles["focused" if focused else "cursor"]
-        segments = [Segment(text, base + styles[style] if style else base) for text, style in spans]
-        length = sum(cell_len(text) for text, _ in spans)
-        strip = Strip(segments, length)
-        target = max(width, self.virtual_size.width)
-        if length < target:
-            strip = strip.extend_cell_length(target, base)
+        looks = self._looks(line)
+        strip = Strip([Segment(text, looks[style]) for text, style in joined(spans)])
+        strip = strip.crop_extend(scroll_x, scroll_x + width, looks[""])
+        # Where a mouse selection would start and end.
+        strip = strip.apply_offsets(scroll_x, index)
         if selection is None:
             self._strips[key] = strip
         return strip
@@ -164,7 +182,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
 
     def notify_style_update(self) -> None:
         """A theme changed: colours in the cache are stale."""
-        self._strips.clear()
+        self._forget()
         super().notify_style_update()
 
     # moving
@@ -180,18 +198,17 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         if not count:
             return
         index = max(0, min(index, count - 1))
-        moved = index != self.cursor
-        self.cursor = index
+        before, self.cursor = self.cursor, index
         self.reveal(index, centre=centre)
-        if moved:
-            self.refresh()
+        if before != index:
+            self.redraw_lines((before, index))
             if tell:
-                self.post_message(self.Moved(self, index))
+                self.on_cursor(self)
 
     def reveal(self, index: int, *, centre: bool = False) -> None:
         """Scroll so that a line is visible; with ``centre`` to the middle where it was not."""
-        if not self.size.height:
-            self.call_after_refresh(self.reveal, index, centre=centre)
+        if not self.size.height:  # hidden, or not laid out yet
+            self._unseen = centre
             return
         top, page = self.scroll_offset.y, self.page
         if top <= index < top + page:
@@ -199,6 +216,12 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         nearest = index if index < top else index - page + 1
         target = index - page // 2 if centre else nearest
         self.scroll_to(y=max(0, target), animate=False, immediate=True, force=True)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Show the cursor where that had to wait for a place to show it in."""
+        if self._unseen is not None and self.size.height and self.count():
+            centre, self._unseen = self._unseen, None
+            self.reveal(self.cursor, centre=centre)
 
     def action_move(self, by: int) -> None:
         """Move the cursor by lines."""
@@ -251,11 +274,11 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
 
     def on_focus(self) -> None:
         """The cursor looks different with the focus."""
-        self.refresh()
+        self.redraw_lines((self.cursor,))
 
     def on_blur(self) -> None:
         """The cursor looks different without the focus."""
-        self.refresh()
+        self.redraw_lines((self.cursor,))
 
     # searching
 
@@ -282,6 +305,17 @@ def mark_matches(spans: list[Span], needle: str) -> list[Span]:
         spans = restyle(spans, start, start + len(needle), "match")
         start = whole.find(needle, start + len(needle))
     return spans
+
+
+def joined(spans: Spans) -> list[Span]:
+    """The spans with neighbours of one style as one: every segment costs when it is drawn."""
+    done: list[Span] = []
+    for text, style in spans:
+        if done and done[-1][1] == style:
+            done[-1] = (done[-1][0] + text, style)
+        else:
+            done.append((text, style))
+    return done
 
 
 def restyle(spans: list[Span], start: int, end: int, style: str) -> list[Span]:

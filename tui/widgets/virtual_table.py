@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from rich.cells import cell_len
@@ -10,6 +10,7 @@ from textual.message import Message
 from textual.worker import get_current_worker
 
 from ..spans import Cell, Span, Spans, fit, plain, spans_of
+from .filtering import Filter, Haystack, fields_of
 from .line_view import LineView
 
 
@@ -85,29 +86,6 @@ class Rows:
         return self.keys[index] if self.keys is not None else index
 
 
-class Filter(NamedTuple):
-    """A parsed filter: words that must all occur; ``!`` in front inverts; capitals make it exact."""
-
-    words: tuple[str, ...]
-    inverse: bool
-    exact: bool
-
-    @classmethod
-    def parse(cls, query: str) -> Filter:
-        """Read what the user typed."""
-        inverse = query.startswith("!")
-        body = query[1:] if inverse else query
-        return cls(tuple(body.split()), inverse, body != body.lower())
-
-    def matches(self, text: str) -> bool:
-        """Whether a text passes."""
-        if not self.words:
-            return True
-        if not self.exact:
-            text = text.lower()
-        return all(word in text for word in self.words) != self.inverse
-
-
 def allot(columns: Sequence[Column], natural: Sequence[int], room: int) -> list[int]:
     """Cells of each column in ``room``: the least important ones go first, what is left goes to the most important."""
     floors = []
@@ -152,8 +130,9 @@ class VirtualTable(LineView):
         self.provider: RowProvider = provider if provider is not None else Rows((), ())
         self.filter_text = ""
         self._shown: Sequence[int] | None = None  # None: all of them
-        self._texts: list[str] | None = None
+        self._haystack = Haystack(self.provider)
         self._widths: tuple[int, list[int]] = (-1, [])
+        self.marks: Mapping[int, Span] = {}
 
     # rows
 
@@ -187,85 +166,102 @@ class VirtualTable(LineView):
         self.move_to(index, centre=centre, tell=tell)
         return True
 
-    def show(self, provider: RowProvider) -> None:
-        """Show other rows, or the same ones after they changed; the cursor stays on its row where it can."""
+    def mark(self, marks: Mapping[int, Span]) -> None:
+        """Signs of one cell in the margin, by the provider's numbers of rows."""
+        old, self.marks = self.marks, marks
+        top = self.scroll_offset.y
+        rows = ((index, self.real(index)) for index in range(top, min(top + self.page, self.count())))
+        self.redraw_lines(index for index, row in rows if old.get(row) != marks.get(row))
+
+    def variant(self, index: int) -> object:
+        """The mark."""
+        return self.marks.get(self.real(index)) if self.marks else None
+
+    def show(self, provider: RowProvider, *, prepare: bool = False) -> None:
+        """Show other rows, or the same ones after they changed; the cursor stays on its row where it can.
+
+        Args:
+            provider: The rows.
+            prepare: Make what a filter of many rows searches in the background now, so that the first filter is as quick as
+                the next one. For rows that stay; not for those of a live run, which are others every second.
+        """
         key = None
         old = self.selected
         if old is not None and old < self.provider.count():
             key = self.provider.key(old)
         self.provider = provider
-        self._texts = None
+        self.marks = {}
+        self._haystack = haystack = Haystack(provider)
         self._widths = (-1, [])
+        row = self._place(key)
         if self.filter_text:
-            self.filter(self.filter_text, keep=key)
+            if self._shown is not None:  # until a worker has looked at the new rows
+                self._shown = [row for row in self._shown if row < provider.count()]
+            self._filter(self.filter_text, row)
             return
         self._shown = None
-        self._settle(key)
+        self._settle(row)
+        if prepare and provider.count() > self.ON_WORKER:
+            self.run_worker(lambda: self._prepare(haystack), thread=True, exclusive=True, group="texts")
 
-    def _settle(self, key: object) -> None:
-        """Find the row that the cursor was on."""
-        if key is not None and not self.auto_tail:
-            count = self.count()
-            near = range(self.cursor, min(self.cursor + 1, count))
-            for index in (*near, *range(count)):
-                if self.provider.key(self.real(index)) == key:
-                    self.cursor = index
-                    break
+    def _place(self, key: object) -> int | None:
+        """The provider's number of the row with a key."""
+        if key is None:
+            return None
+        count = self.provider.count()
+        near = range(self.cursor, min(self.cursor + 1, count))
+        return next((row for row in (*near, *range(count)) if self.provider.key(row) == key), None)
+
+    def _settle(self, row: int | None) -> None:
+        """The cursor goes to the row that it was on, where that is shown."""
+        if row is not None and not self.auto_tail:
+            index = self.shown_index(row)
+            if index is not None:
+                self.cursor = index
         self.changed()
         if self.count():
             self.reveal(self.cursor)
 
     # filter
 
-    def filter(self, query: str, keep: object = None) -> None:
-        """Show only matching rows; long tables are filtered on a worker."""
-        if keep is None and self.selected is not None:
-            keep = self.provider.key(self.selected)
+    def filter(self, query: str) -> None:
+        """Show only matching rows; long tables are filtered on a worker. The cursor stays on its row where it can."""
+        self._filter(query, self.selected)
+
+    def _filter(self, query: str, row: int | None) -> None:
+        provider, haystack = self.provider, self._haystack
         self.filter_text = query
-        wanted = Filter.parse(query)
+        wanted = Filter.parse(query, fields_of(provider))
         self.needle = wanted.words[0] if len(wanted.words) == 1 and not wanted.inverse else ""
-        provider = self.provider
-        if not wanted.words:
-            self._apply(None, keep)
+        if not wanted.asks:
+            self._apply(None, row)
         elif provider.count() <= self.ON_WORKER:
-            self._apply(self._matching(wanted, provider, lambda: False), keep)
+            self._apply(haystack.matching(wanted, lambda: False), row)
         else:
             self.run_worker(
-                lambda: self._filter_far(wanted, provider, query, keep), thread=True, exclusive=True, group="filter"
+                lambda: self._filter_far(wanted, haystack, query, row), thread=True, exclusive=True, group="filter"
             )
 
-    def _matching(self, wanted: Filter, provider: RowProvider, cancelled: Callable[[], bool]) -> list[int]:
-        """Numbers of the rows that pass. Texts are made once and kept."""
-        texts = self._texts
-        if texts is None or len(texts) != provider.count():
-            texts = []
-            for index in range(provider.count()):
-                if index % 2048 == 0 and cancelled():
-                    return []
-                texts.append(provider.text(index))
-            self._texts = texts
-        if not wanted.exact:
-            words = wanted.words
-            if len(words) == 1 and not wanted.inverse:
-                word = words[0]
-                return [index for index, text in enumerate(texts) if word in text.lower()]
-        return [index for index, text in enumerate(texts) if wanted.matches(text)]
+    def _prepare(self, haystack: Haystack) -> None:
+        """On a worker: what filters will search."""
+        worker = get_current_worker()
+        haystack.texts(lambda: worker.is_cancelled)
 
-    def _filter_far(self, wanted: Filter, provider: RowProvider, query: str, keep: object) -> None:
+    def _filter_far(self, wanted: Filter, haystack: Haystack, query: str, row: int | None) -> None:
         """The worker's part of a filter."""
         worker = get_current_worker()
-        found = self._matching(wanted, provider, lambda: worker.is_cancelled)
+        found = haystack.matching(wanted, lambda: worker.is_cancelled)
         if not worker.is_cancelled:
-            self.app.call_from_thread(self._apply_far, found, provider, query, keep)
+            self.app.call_from_thread(self._apply_far, found, haystack, query, row)
 
-    def _apply_far(self, found: list[int], provider: RowProvider, query: str, keep: object) -> None:
+    def _apply_far(self, found: list[int], haystack: Haystack, query: str, row: int | None) -> None:
         """Take the worker's answer unless it is stale."""
-        if provider is self.provider and query == self.filter_text:
-            self._apply(found, keep)
+        if haystack is self._haystack and query == self.filter_text:
+            self._apply(found, row)
 
-    def _apply(self, found: Sequence[int] | None, keep: object) -> None:
+    def _apply(self, found: Sequence[int] | None, row: int | None) -> None:
         self._shown = found
-        self._settle(keep)
+        self._settle(row)
         self.post_message(self.Filtered(self, self.count(), self.provider.count()))
 
     # drawing
@@ -289,9 +285,9 @@ class VirtualTable(LineView):
         self._widths = (width, natural)
         return natural
 
-    def _line(self, cells: Sequence[Cell], marker: str) -> list[Span]:
-        """One line of padded cells."""
-        line: list[Span] = [(marker, "accent" if marker.strip() else "")]
+    def _line(self, cells: Sequence[Cell], *margin: Span) -> list[Span]:
+        """One line of padded cells behind a margin of two."""
+        line: list[Span] = list(margin)
         columns = self.provider.columns
         first = True
         for number, width in enumerate(self.widths(self.size.width)):
@@ -310,12 +306,13 @@ class VirtualTable(LineView):
 
     def header(self) -> Spans:
         """The headings."""
-        return self._line([column.title for column in self.provider.columns], "  ")
+        return self._line([column.title for column in self.provider.columns], ("  ", ""))
 
     def spans(self, index: int) -> Spans:
         """One row."""
-        marker = "\u258c " if index == self.cursor else "  "
-        return self._line(self.provider.row(self.real(index)), marker)
+        real = self.real(index)
+        bar: Span = ("\u258c", "accent") if index == self.cursor else (" ", "")
+        return self._line(self.provider.row(real), bar, self.marks.get(real, (" ", "")))
 
     def line_text(self, index: int) -> str:
         """One row in full, tab-separated, as copied."""
