@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
-import torch
+import numpy as np
 
 from fxscope.errors import CheckFailed
 from fxscope.targets.npu.assembly import line
@@ -21,6 +22,7 @@ from fxscope.targets.npu.program import Program
 from fxscope.targets.npu.queues import CHANNELS, Queues, pops, pushes
 
 Clock = dict[str, int]
+_Entries = Any  # np.ndarray of int32; numpy has no types for mypy here
 _GRANULE = 4  # bytes of main memory that one shadow entry stands for
 
 
@@ -37,8 +39,9 @@ def verify(program: Program, machine: Machine, *, limit: int = 1) -> None:
     """
     problems: list[str] = []
     all_steps = list(steps(program.instructions, machine))
+    sizes = {SPAD: machine.local.scratchpad, ACC: machine.local.accumulator, **program.regions}
     for step in all_steps:
-        problems += _static(step, program, machine)
+        problems += _static(step, program, machine, sizes)
         if step.instruction.op == "halt" and step.index != len(all_steps) - 1:
             problems.append(f"unreachable: {program.where(step.index + 1)} comes after halt")
         if len(problems) >= limit:
@@ -49,19 +52,22 @@ def verify(program: Program, machine: Machine, *, limit: int = 1) -> None:
         raise CheckFailed("; ".join(problems[:limit]))
 
 
-def _static(step: Step, program: Program, machine: Machine) -> Iterable[str]:
+def _static(step: Step, program: Program, machine: Machine, sizes: dict[str, int]) -> Iterable[str]:
     """Addresses of one instruction."""
-    sizes = {SPAD: machine.local.scratchpad, ACC: machine.local.accumulator, **program.regions}
-    name = program.where(step.index)
-    text = line(step.instruction)
     for block in (*step.reads, *step.writes):
         size = sizes[block.memory]
+        if block.start >= 0 and block.end <= size and block.start % DTYPE_BYTES[block.dtype] == 0:
+            continue
+        name, text = program.where(step.index), line(step.instruction)
         if block.start < 0 or block.end > size:
             where = f"bytes {block.start:#x} to {block.end:#x} of {block.memory}"
             yield f"out of range: {name} touches {where}, which has {size:#x} bytes [{text}]"
         if block.start % DTYPE_BYTES[block.dtype]:
             yield f"unaligned: {name} reads {block.dtype} at byte {block.start:#x} of {block.memory} [{text}]"
     window = step.window
+    if window is None and step.instruction.op != "ldw":
+        return
+    name, text = program.where(step.index), line(step.instruction)
     if window and 0 in (window.channels, window.owidth, window.kh, window.kw, window.up_h, window.up_w):
         yield f"impossible window: {name} has a zero in x.channels, x.owidth, x.kernel or x.up [{text}]"
     if window and window.channels and window.k0 + window.k > window.kh * window.kw * window.channels:
@@ -77,9 +83,9 @@ class _Shadow:
     """Who touched each line or word last, per queue; 0 is nobody, n + 1 is the queue's instruction n."""
 
     def __init__(self, entries: int) -> None:
-        self.writes = {queue: torch.zeros(entries, dtype=torch.int32) for queue in QUEUES}
-        self.reads = {queue: torch.zeros(entries, dtype=torch.int32) for queue in QUEUES}
-        self.initialised = torch.zeros(entries, dtype=torch.bool)
+        self.writes: dict[str, _Entries] = {queue: np.zeros(entries, np.int32) for queue in QUEUES}
+        self.reads: dict[str, _Entries] = {queue: np.zeros(entries, np.int32) for queue in QUEUES}
+        self.initialised: _Entries = np.zeros(entries, np.int32)
         self.touched_by: dict[str, set[str]] = {"r": set(), "w": set()}
 
 
@@ -94,22 +100,22 @@ class _Checker:
             queue: [] for queue in QUEUES
         }  # queue -> program index by sequence number
 
-    def view(self, block: Block, entries: torch.Tensor) -> tuple[torch.Tensor, bool]:
-        """The shadow entries of a block, and whether they are exactly its own (no gaps covered)."""
+    def place(self, block: Block) -> tuple[int, int, int, int, int, bool]:
+        """Which shadow entries a block has: first, rows, pitch, columns, their pitch; and whether they are exactly its own."""
         if block.memory in (SPAD, ACC):
             width = -(-block.cols * DTYPE_BYTES[block.dtype] // self.line_bytes)
             pitch = block.row_pitch // self.line_bytes
-            return entries.as_strided((block.rows, width), (pitch, 1), block.start // self.line_bytes), True
+            return block.start // self.line_bytes, block.rows, pitch, width, 1, True
         size = DTYPE_BYTES[block.dtype]
         if block.row_pitch % _GRANULE == 0 and block.start % _GRANULE == 0:
             pitch, start = block.row_pitch // _GRANULE, block.start // _GRANULE
             if block.col_pitch == size:
                 width = -(-block.cols * size // _GRANULE)
-                return entries.as_strided((block.rows, width), (pitch, 1), start), block.cols * size % _GRANULE == 0
+                return start, block.rows, pitch, width, 1, block.cols * size % _GRANULE == 0
             if block.col_pitch % _GRANULE == 0:
-                view = entries.as_strided((block.rows, block.cols), (pitch, block.col_pitch // _GRANULE), start)
-                return view, size == _GRANULE
-        return entries[block.start // _GRANULE : -(-block.end // _GRANULE)], False
+                return start, block.rows, pitch, block.cols, block.col_pitch // _GRANULE, size == _GRANULE
+        start = block.start // _GRANULE
+        return start, 1, 0, -(-block.end // _GRANULE) - start, 1, False
 
     def access(self, step: Step, block: Block, clock: Clock, number: int, write: bool) -> str | None:
         """Check one operand against the shadow and enter it; the problem, if any."""
@@ -117,29 +123,36 @@ class _Checker:
         if shadow is None:
             return None  # weights and inputs: nobody writes there while the program runs
         queue = step.queue
+        start, rows, pitch, cols, col_pitch, exact = self.place(block)
+        joined = col_pitch == 1 and (rows == 1 or pitch == cols)
+
+        def view(entries: _Entries) -> _Entries:
+            if joined:
+                return entries[start : start + rows * cols]
+            return np.ndarray((rows, cols), np.int32, entries.data, 4 * start, (4 * pitch, 4 * col_pitch))
+
         kinds = (("w", shadow.writes), ("r", shadow.reads)) if write else (("w", shadow.writes),)
         for kind, table in kinds:
             for other in shadow.touched_by[kind]:
                 if other == queue:
                     continue
-                last = int(self.view(block, table[other])[0].max())
+                last = int(view(table[other]).max())
                 if last > clock[other]:
                     return self._race(step, block, other, last - 1, write, kind)
         if write:
-            self.view(block, shadow.writes[queue])[0].fill_(number + 1)
-            self.view(block, shadow.initialised)[0].fill_(True)
+            view(shadow.writes[queue])[...] = number + 1
+            view(shadow.initialised)[...] = 1
             shadow.touched_by["w"].add(queue)
             return None
-        known, exact = self.view(block, shadow.initialised)
-        if exact and not bool(known.all()) and step.window is None:
+        known = view(shadow.initialised)
+        if exact and step.window is None and not known.all():
             unit = "line" if block.memory in (SPAD, ACC) else "word"
-            first = int((~known).reshape(-1).nonzero()[0])
-            row = first // max(known.shape[-1], 1) if known.dim() == 2 else first
+            row = int(np.flatnonzero(known.reshape(-1) == 0)[0]) // max(cols, 1)
             return (
                 f"uninitialised: {self.program.where(step.index)} reads row {row} of its {block.rows}x{block.cols} "
                 f"operand in {block.memory} before anything wrote that {unit} [{line(step.instruction)}]"
             )
-        self.view(block, shadow.reads[queue])[0].fill_(number + 1)
+        view(shadow.reads[queue])[...] = number + 1
         shadow.touched_by["r"].add(queue)
         return None
 

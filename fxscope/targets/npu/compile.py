@@ -34,6 +34,7 @@ class Compiled:
     Attributes:
         groups: In the order they run.
         constants: Weights that the compiler made: buffer view to number.
+        proven: The program was proven legal (an executable does, once).
     """
 
     program: Program
@@ -43,6 +44,7 @@ class Compiled:
     outputs: list[View | float | None]
     constants: list[tuple[View, float]]
     memory: list[MemoryReport] = field(default_factory=list)
+    proven: bool = False
 
 
 def compile_island(gm: GraphModule, machine: Machine, *, fuse: bool = True, tried: int = TRIED) -> Compiled:

@@ -52,12 +52,15 @@ def _checksum(tensor: torch.Tensor) -> int:
 
 
 class NpuExecutable:
-    """Runs one program. Memories are its own; calls from several threads run one after the other.
+    """Runs one program, proven legal. Memories are its own; calls from several threads run one after the other.
 
     Attributes:
         compiled: Program, tile factors and memory plan.
-        mode: ``plan`` runs each tile loop nest as one batched computation; ``instructions`` proves the program legal and
-            runs it instruction by instruction. Same results but for the order of sums.
+        mode: ``plan`` runs each tile loop nest as one batched computation; ``instructions`` runs the program instruction by
+            instruction. Same results but for the order of sums.
+
+    Raises:
+        CheckFailed: The compiler made an illegal program; nothing of it runs.
     """
 
     kind: Kind = "modelled"
@@ -75,8 +78,10 @@ class NpuExecutable:
 
     def _bind(self, compiled: Compiled, island: GraphModule) -> None:
         memories = self._memories
-        if self.mode == "instructions":
+        if not compiled.proven:
             verify(compiled.program, compiled.machine)
+            compiled.proven = True
+        if self.mode == "instructions":
             self._executor = Executor(compiled.program.instructions, compiled.machine, memories)
             self._run = self._executor.run
         else:

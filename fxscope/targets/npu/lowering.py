@@ -62,6 +62,7 @@ class Island:
     def __init__(self, gm: GraphModule, machine: Machine, *, fuse: bool = True) -> None:
         from fxscope.targets.npu import (  # noqa: F401 (they register)
             lowering_conv,
+            lowering_integers,
             lowering_matrix,
             lowering_norm,
             lowering_pointwise,
@@ -111,7 +112,9 @@ class Island:
             raise UsageError(f"{node.name}: the NPU compiles static tensor inputs only; got {meta!r}")
         shape = tuple(int(size) for size in meta.shape)
         role, order = _layout(node, len(shape))
-        view = self.builder.dense(node.name, dtype_name(meta.dtype), shape, role, order)
+        # Zero points, all that ops.toml lets in as int64, are narrowed as they enter.
+        dtype = "i32" if str(meta.dtype) == "torch.int64" else dtype_name(meta.dtype)
+        view = self.builder.dense(node.name, dtype, shape, role, order)
         self.inputs.append(view)
         return view
 
@@ -224,6 +227,8 @@ def _layout(node: Node, rank: int) -> tuple[str, tuple[int, ...] | None]:
     order: tuple[int, ...] | None = None
     for user in node.users:
         name = str(user.target)
+        if "quantize_per" in name and user.args[0] is not node:
+            return "weight", None  # scales, zero points
         if "dequantize" in name:
             found = _layout(user, rank)
             role, order = (found[0], found[1]) if found[1] is not None or found[0] != "input" else (role, order)

@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Any
 from fxscope.targets.npu.access import View
 from fxscope.targets.npu.groups import Const, Matrix, Reg, Value, Windowed
 from fxscope.targets.npu.lowering import Island, lowering
-from fxscope.targets.npu.lowering_matrix import both_integers
+from fxscope.targets.npu.lowering_integers import Integers, kernel_sums, operands, scaled
 from fxscope.targets.npu.lowering_pointwise import reduction
+from fxscope.targets.npu.lowering_pool import pooled
 from fxscope.targets.npu.lowering_shape import reshape
-from fxscope.targets.npu.windows import Geometry, channels_last, depth_as_channels, padded, spatial, window_registers
+from fxscope.targets.npu.windows import (
+    Geometry,
+    channels_last,
+    depth_as_channels,
+    padded,
+    spatial,
+    triple,
+    window_registers,
+)
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -35,21 +44,49 @@ def convolution(
     """An implicit product per image and group: ldx gathers windows of a channels-last image."""
     shape, dtype = island.shape(node), island.dtype(node)
     rank = len(shape) - 2
-    exact = both_integers(island, *node.args[:2])
-    scale = 1.0
-    if exact is not None and not (groups > 1 and groups == shape[1]):  # depthwise runs on the vector unit, in f32
-        x, weight, scale = exact
     geometry = Geometry.of(rank, stride, padding, dilation, transposed)
-    out = convolve(island, x, weight, shape, dtype, geometry, groups)
-    if scale != 1.0:
-        out = island.binary("mul", out, Const(scale), shape, "f32")
+    found = (
+        None if transposed or (groups > 1 and groups == shape[1]) else operands(island, node.args[0], node.args[1], 0)
+    )
+    # Depthwise kernels run on the vector unit, in f32. The corrections of zero points are made for flat, ungrouped kernels.
+    if found is not None and (all(one.symmetric for one in found) or (groups == 1 and rank < 3)):
+        out = _of_integers(island, *found, shape, geometry, groups)
+    else:
+        out = convolve(island, x, weight, shape, dtype, geometry, groups)
     if bias is not None:
         out = island.binary("add", out, reshape(island, bias, (shape[1], *(1 for _ in range(rank)))), shape, dtype)
     return out
 
 
+def _of_integers(
+    island: Island, left: Integers, right: Integers, shape: tuple[int, ...], geometry: Geometry, groups: int
+) -> Value:
+    """A convolution on the integers: the border is the zero point, so that it stands for 0."""
+    zero = left.zero.value if isinstance(left.zero, Const) else 0.0
+    out = convolve(island, left.view, right.view, shape, "f32", geometry, groups, fill=zero)
+    weights, given = right.view.shape, left.view.shape
+    rows: Value | None = None
+    if not right.symmetric:
+        sums = reduction(island, "sum", left.view, given, [1], "f32")
+        kernel = triple(weights[2:], len(shape) - 2, 1)
+        rows = pooled(
+            island, sums, (shape[0], 1, *shape[2:]), "f32", kernel, geometry.stride, geometry.padding, geometry.dilation,
+            "sum", fill=zero * given[1],
+        )  # fmt: skip
+    columns = kernel_sums(island, left, right, weights)
+    per_column = (shape[1], *(1 for _ in shape[2:]))
+    return scaled(island, out, left, right, columns, rows, math.prod(weights[1:]), shape, per_column)
+
+
 def convolve(
-    island: Island, x: Value, weight: Value, shape: tuple[int, ...], dtype: str, geometry: Geometry, groups: int
+    island: Island,
+    x: Value,
+    weight: Value,
+    shape: tuple[int, ...],
+    dtype: str,
+    geometry: Geometry,
+    groups: int,
+    fill: float = 0.0,
 ) -> Value:
     """A convolution without bias to ``shape``; weights are [out, in / groups, ...], transposed [in, out / groups, ...]."""
     image = channels_last(island, x)
@@ -80,7 +117,9 @@ def convolve(
     image = joined if joined is not None else image
     channels = kernel[0] * ins
     images, pixels = math.prod(image.shape[:-3]), out[1] * out[2]
-    window = window_registers(image, channels, kernel[1:], step[1:], pad[1:], geometry.dilation[1:], out[2], up=up[1:])
+    window = window_registers(
+        image, channels, kernel[1:], step[1:], pad[1:], geometry.dilation[1:], out[2], fill, up[1:]
+    )
     anchor: Matrix | Windowed
     if channels == 1 and outs == 1 and groups > 1 and image.strides[-1] == 1 and joined is not None:
         anchor = _depthwise(island, image, weights, window, groups, pixels)

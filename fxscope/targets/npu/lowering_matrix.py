@@ -9,40 +9,11 @@ from typing import TYPE_CHECKING, Any
 from fxscope.targets.npu.access import View
 from fxscope.targets.npu.groups import Const, Matrix, Reg, Value
 from fxscope.targets.npu.lowering import Island, lowering
+from fxscope.targets.npu.lowering_integers import matrix_sums, operands, scaled
 from fxscope.targets.npu.lowering_shape import reshape
 
 if TYPE_CHECKING:
     from torch.fx import Node
-
-
-_DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
-_TURNS = ("aten.permute.default", "aten.t.default", "aten.transpose.int")
-
-
-def _integers(island: Island, node: Any) -> tuple[View, float] | None:
-    """The i8 tensor and the scale behind an operand that was dequantised with zero point 0; None for any other.
-
-    A product of two of them runs on the integers, exactly, and is scaled once: what requantisation on a machine does.
-    """
-    if str(node.target) == _DEQUANTIZE and node.args[2] == 0:
-        view = island.builder.materialise(island.values[node.args[0]])
-        return (view, float(node.args[1])) if view.dtype == "i8" else None
-    if str(node.target) in _TURNS:
-        found = _integers(island, node.args[0])
-        turned = island.values[node]
-        before = island.values[node.args[0]]
-        if found is None or not isinstance(turned, View):
-            return None
-        stored = island.builder.materialise(before)
-        order = [stored.strides.index(stride) for stride in turned.strides]
-        return (found[0].permute(order), found[1]) if len(set(order)) == len(order) else None
-    return None
-
-
-def both_integers(island: Island, a: Any, b: Any) -> tuple[View, View, float] | None:
-    """Two operands that were dequantised without zero points: the integers and the product of their scales."""
-    left, right = _integers(island, a), _integers(island, b)
-    return (left[0], right[0], left[1] * right[1]) if left is not None and right is not None else None
 
 
 def product(island: Island, left: View, right: View, shape: tuple[int, ...], dtype: str) -> Reg:
@@ -95,22 +66,29 @@ def mm(island: Island, node: Node, a: Value, b: Value) -> Value:
         left, right = (_before_join(island, arg) for arg in node.args)
         if left is not None and right is not None and left.shape[:-2] == right.shape[:-2]:
             return product(island, left, right, shape, dtype)
-    shapes = [tuple(arg.meta["val"].shape) for arg in node.args]
-    return product(island, _matrices(island, a, shapes[0]), _matrices(island, b, shapes[1]), shape, dtype)
+    return _product_of(island, node.args, a, b, shape, dtype)
+
+
+def _product_of(island: Island, nodes: Sequence[Any], a: Value, b: Value, shape: tuple[int, ...], dtype: str) -> Value:
+    """A product of two operands; on the integers where both were dequantised."""
+    shapes = [tuple(int(size) for size in arg.meta["val"].shape) for arg in nodes]
+    found = operands(island, nodes[0], nodes[1], len(shapes[1]) - 1)
+    if found is None:
+        return product(island, _matrices(island, a, shapes[0]), _matrices(island, b, shapes[1]), shape, dtype)
+    left, right = found
+    out = product(
+        island, _matrices(island, left.view, shapes[0]), _matrices(island, right.view, shapes[1]), shape, "f32"
+    )
+    columns, rows = matrix_sums(island, left, right, shapes[0], shapes[1])
+    per_column = (*(1 for _ in shape[:-1]), shape[-1])
+    return scaled(island, out, left, right, columns, rows, shapes[0][-1], shape, per_column)
 
 
 @lowering("aten.addmm.default", "aten.baddbmm.default")
 def addmm(island: Island, node: Node, bias: Value, a: Value, b: Value, beta: float = 1, alpha: float = 1) -> Value:
     """Beta * bias + alpha * (a @ b)."""
-    shapes = [tuple(arg.meta["val"].shape) for arg in node.args[1:3]]
     shape, dtype = island.shape(node), island.dtype(node)
-    exact = both_integers(island, *node.args[1:3])
-    scale = 1.0
-    if exact is not None:
-        a, b, scale = exact
-    out: Value = product(island, _matrices(island, a, shapes[0]), _matrices(island, b, shapes[1]), shape, dtype)
-    if scale != 1.0:
-        out = island.binary("mul", out, Const(scale), shape, "f32")
+    out = _product_of(island, node.args[1:3], a, b, shape, dtype)
     if alpha != 1:
         out = island.binary("mul", out, Const(float(alpha)), shape, dtype)
     if beta == 0:

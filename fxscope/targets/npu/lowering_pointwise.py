@@ -165,21 +165,6 @@ def to_copy(island: Island, node: Node, x: Value, dtype: Any = None, **_: Any) -
     return x if dtype_name(source) == wanted else island.cast(x, island.shape(node), wanted)
 
 
-@lowering("quantized_decomposed.quantize_per_tensor.default", "quantized_decomposed.dequantize_per_tensor.default")
-def quantization(
-    island: Island, node: Node, x: Value, scale: float, zero: int, low: int, high: int, dtype: Any, **_: Any
-) -> Value:
-    """round(x / scale) + zero, saturated; or (x - zero) * scale. Rounding is half to even."""
-    shape, out = island.shape(node), island.dtype(node)
-    if "dequantize" in str(node.target):
-        shifted = island.binary("sub", x, Const(float(zero)), shape, "f32") if zero else x
-        return island.binary("mul", shifted, Const(float(scale)), shape, out)
-    scaled = island.binary("mul", x, Const(1.0 / scale), shape, "f32")
-    rounded = island.binary("add", island.unary("round", scaled, shape, "f32"), Const(float(zero)), shape, "f32")
-    floor = island.binary("max", rounded, Const(float(low)), shape, "f32")
-    return island.binary("min", floor, Const(float(high)), shape, out)
-
-
 # Reductions
 
 

@@ -52,6 +52,7 @@ def pooled(
     pad: Triple,
     dilation: Triple,
     fn: str,
+    fill: float | None = None,
 ) -> Value:
     """Pool [n, c, (d,) h, w] to ``shape``: height and width of every plane, then depth as the height of an image."""
     image = channels_last(island, x, dense=True)
@@ -63,7 +64,16 @@ def pooled(
     deep = len(shape) == 5 and (kernel[0], step[0], pad[0]) != (1, 1, 0)
     flat = (shape[0], channels, d, *shape[-2:]) if deep else shape
     made: Value = _window(
-        island, planes, flat, dtype if not deep else image.dtype, kernel[1:], step[1:], pad[1:], dilation[1:], fn
+        island,
+        planes,
+        flat,
+        dtype if not deep else "f32",
+        kernel[1:],
+        step[1:],
+        pad[1:],
+        dilation[1:],
+        fn,
+        fill=fill,
     )
     if not deep:
         return made
@@ -87,8 +97,10 @@ def _window(
     dilation: Sequence[int],
     fn: str,
     width: int = 0,
+    fill: float | None = None,
 ) -> Reg:
-    fill = -math.inf if fn == "max" else 0.0
+    if fill is None:
+        fill = -math.inf if fn == "max" else 0.0
     pixels = math.prod(shape[2:]) * shape[0] // image.shape[0]
     window = window_registers(image, shape[1], kernel, step, pad, dilation, width or shape[-1], fill)
     anchor = Windowed(image, window, kernel[0] * kernel[1], shape[1], pixels, fn)

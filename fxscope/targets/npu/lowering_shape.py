@@ -69,21 +69,29 @@ def same(island: Island, node: Node, x: Value, **_: Any) -> Value:
     return x
 
 
-@lowering("aten.permute.default", "aten.t.default", "aten.transpose.int")
-def permute(island: Island, node: Node, x: Value, *args: Any) -> Value:
+TURNS = ("aten.permute.default", "aten.t.default", "aten.transpose.int")
+
+
+def turn(node: Node, rank: int) -> list[int]:
+    """The order of dimensions that one of TURNS makes."""
+    order = list(range(rank))
+    args: Any = node.args
+    if str(node.target) == "aten.permute.default":
+        return [int(d) % rank for d in args[1]]
+    if str(node.target) == "aten.t.default":
+        return order[::-1]
+    first, second = int(args[1]) % rank, int(args[2]) % rank
+    order[first], order[second] = order[second], order[first]
+    return order
+
+
+@lowering(*TURNS)
+def permute(island: Island, node: Node, x: Value, *_: Any) -> Value:
     """Dimensions in another order; no element moves."""
     if isinstance(x, Const):
         return x
-    rank = len(x.shape)
-    order = list(range(rank))
-    if str(node.target) == "aten.permute.default":
-        order = [int(d) % rank for d in args[0]]
-    elif str(node.target) == "aten.t.default":
-        order.reverse()
-    else:
-        first, second = int(args[0]) % rank, int(args[1]) % rank
-        order[first], order[second] = order[second], order[first]
-    return x if order == list(range(rank)) else _view(island, x).permute(order)
+    order = turn(node, len(x.shape))
+    return x if order == list(range(len(order))) else _view(island, x).permute(order)
 
 
 @lowering("aten.expand.default")

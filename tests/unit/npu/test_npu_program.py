@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fxscope.errors import UnreadableError, UsageError
+from fxscope.errors import CheckFailed, UnreadableError, UsageError
 from fxscope.targets.npu import machine as machines
 from fxscope.targets.npu.access import Buffer, Rows, View, collapse, contiguous, view_strides
 from fxscope.targets.npu.compile import compile_island
@@ -246,3 +246,27 @@ def test_view_helpers():
     assert view.select(1, 2) == View(buffer, (2, 4), (12, 1), 8)
     assert view.permute((2, 0, 1)).reshape((4, 6)) == View(buffer, (4, 6), (1, 4))
     assert view.permute((2, 0, 1)).reshape((24,)) is None
+
+
+@pytest.mark.parametrize("mode", ["plan", "instructions"])
+def test_an_illegal_program_never_becomes_an_executable(npu, mode):
+    """Whatever mistake the compiler might make is found when the program is made, in either mode."""
+    gm = npu.island(lambda x, w: torch.relu(x @ w), torch.randn(40, 40), torch.randn(40, 40))
+
+    def broken(change):
+        compiled = npu.compile_island(gm, npu.gemmini)
+        change(compiled.program.instructions)
+        with pytest.raises(CheckFailed) as caught:
+            npu.NpuExecutable(compiled, gm, mode=mode)
+        return str(caught.value)
+
+    def first(instructions, op):
+        return next(index for index, instruction in enumerate(instructions) if instruction.op == op)
+
+    def no_token(instructions):
+        instructions[first(instructions, "gemm")].pop_prev = False
+
+    assert "race (read after write)" in broken(no_token)
+    assert "uninitialised" in broken(lambda code: code[first(code, "gemm")].args.update(a=3000))
+    assert "out of range" in broken(lambda code: code[first(code, "st")].args.update(addr=1 << 20))
+    assert "deadlock" in broken(lambda code: setattr(code[first(code, "gemm")], "pop_next", True))
