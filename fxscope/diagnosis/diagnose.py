@@ -23,6 +23,7 @@ def diagnose(recording: Recording) -> list[Finding]:
     """
     # Late, because a report needs only explain_records and starts in a fraction of a second.
     from fxscope.diagnosis import caches, cost, failures, nothing, recompiles, threads
+    from fxscope.diagnosis.exports import export_findings
     from fxscope.diagnosis.plugins import plugin_findings
     from fxscope.diagnosis.rank_join import join_ranks
     from fxscope.diagnosis.ranks import rank_findings
@@ -30,12 +31,13 @@ def diagnose(recording: Recording) -> list[Finding]:
     context = Context(recording)
     found_breaks = breaks.findings(context)
     found_failures = failures.findings(context)
+    exported = export_findings(recording)
     found = [
         *found_failures,
         *_join_failures(found_breaks, found_failures),
         *_join_breaks(recording, recompiles.findings(context), found_breaks),
         *threads.findings(context),
-        *nothing.findings(context),
+        *(nothing.findings(context) if exported is None else exported),  # who exports compiles nothing, and means it
         *cost.findings(context),
         *caches.findings(context),
         *rank_findings(recording),

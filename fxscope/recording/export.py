@@ -77,9 +77,9 @@ class ExportReport(msgspec.Struct, kw_only=True):
 
 def read_export(recording: Recording) -> ExportReport | None:
     """What an export logged; None where the recording holds none (``guard_added`` alone belongs to torch.compile)."""
-    wanted = [(number, name) for number, name in recording.events() if name in _WANTED]
-    if not any(name in _EXPORT_ONLY for _, name in wanted):
+    if not any(recording.count(name) for name in _EXPORT_ONLY):
         return None
+    wanted = [(number, name) for number, name in recording.events() if name in _WANTED]
     report = ExportReport()
     steps: dict[int, tuple[Step, tuple[int, ...]]] = {}
     seen: dict[tuple[Any, ...], ExportIssue] = {}

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
 
 
+_EXPORT = ("exported_program", "propagate_real_tensors_provenance", "missing_fake_kernel", "mismatched_fake_kernel")
+
+
 class CacheRow(msgspec.Struct, kw_only=True):
     """How often a cache was looked into, with what outcome and why."""
 
@@ -22,8 +25,7 @@ class CacheRow(msgspec.Struct, kw_only=True):
 
 def export_of(recording: Recording) -> ExportReport | None:
     """What torch.export logged; None where nothing was exported."""
-    kinds = ("exported_program", "propagate_real_tensors_provenance", "missing_fake_kernel", "mismatched_fake_kernel")
-    if not any(recording.count(kind) for kind in kinds):
+    if not any(recording.count(kind) for kind in _EXPORT):
         return None
     from fxscope.recording.export import read_export  # few logs are of an export
 
