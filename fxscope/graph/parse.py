@@ -57,7 +57,10 @@ def _parse(text: str, stage: str, name: str) -> Graph:
         source = mended
     else:
         problems = []
-    graph = _Reader(source.split("\n"), classes, stage).graph(tree)
+    try:
+        graph = _Reader(source.split("\n"), classes, stage).graph(tree)
+    except RecursionError as error:  # classes or annotations that nest deeper than this Python goes
+        return Graph(name=name, stage=stage, problems=[f"nested too deeply: {error}"], text=text)
     graph.name = name or graph.name
     graph.problems[:0] = problems
     if graph.problems:
@@ -115,8 +118,8 @@ class _Body:
         for statement in statements:
             try:
                 self._statement(statement, statements)
-            except UnknownExpression as error:
-                text = ast.unparse(statement)
+            except (UnknownExpression, RecursionError) as error:
+                text = self.reader.lines[statement.lineno - 1].strip()
                 self.result.problems.append(f"not a line that torch.fx prints: {text[:200]} ({error})")
         self._link()
 

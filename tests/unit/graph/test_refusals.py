@@ -93,8 +93,9 @@ def test_what_is_not_in_the_list_is_refused_by_name(name: str, make: Callable[[G
     assert graph.problems == []
     with pytest.raises(UsageError) as error:
         make(graph)
+    said = str(error.value).replace("lambda :", "lambda:")  # as Python 3.10 writes it
     if "self." not in name or make is rebuild:
-        assert name.strip() in str(error.value) or "does not describe the constant" in str(error.value)
+        assert name.strip() in said or "does not describe the constant" in said
 
 
 @pytest.mark.parametrize(
