@@ -22,7 +22,7 @@ def stack_lines(recording: Recording) -> list[str]:
     """The tree, one frame a line, indented where stacks part; compiles stand, with their status, at the frame that led to them."""
     root = _Node()
     for compile_ in recording.compiles:
-        if compile_.status == "restarted" or not compile_.stack:
+        if not compile_.stack:
             continue
         node = root
         for frame in compile_.stack:
