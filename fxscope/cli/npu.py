@@ -150,14 +150,18 @@ def report(
     from fxscope.targets.npu.recorded import choices, lower_recorded
     from fxscope.targets.npu.report import live_chart, lowered_text, text
     from fxscope.targets.npu.report import report as make
-    from fxscope.targets.npu.timeline import chrome_trace
+    from fxscope.targets.npu.timeline import chrome_trace, merged
 
     where = _machine(machine)
     made = lower_recorded(path, graph_id, stage, where, softmax)
     islands: list[NpuExecutable] = list(made.executables.values())  # type: ignore[arg-type]
     reports = [make(island.compiled, island.timing, island.boundary_bytes) for island in islands]
     if timeline and islands:
-        Path(timeline).write_text(json.dumps(chrome_trace(islands[0].compiled.program, islands[0].timing, where)))
+        traces = [
+            chrome_trace(island.compiled.program, island.timing, where, island=number)
+            for number, island in enumerate(islands)
+        ]
+        Path(timeline).write_text(json.dumps(merged(traces)))
     if output and islands:
         Path(output).write_bytes(to_bytes(islands[0].compiled.program))
     if as_json:

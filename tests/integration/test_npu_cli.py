@@ -1,10 +1,12 @@
 """``fxscope npu``: programs in, programs out, reports of a recorded model, sweeps, and one line for bad input."""
 
+import itertools
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
@@ -171,7 +173,14 @@ def test_report_of_a_recorded_model(recording, tmp_path):
     trace = json.loads(timeline.read_text())
     assert trace["otherData"]["schema"] == "fxscope.npu-timeline/1"
     slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-    assert {event["tid"] for event in slices} == {0, 1, 2, 3}
+    lanes = {event["tid"]: event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "thread_name"}
+    assert set(lanes.values()) >= {"ops", "load", "execute", "store"}
+    assert {event["tid"] for event in slices} == set(lanes)
+    for lane in lanes:  # what begins before the last one ended would be drawn wrong or dropped
+        own = sorted((event["ts"], event["dur"]) for event in slices if event["tid"] == lane)
+        assert all(ts + dur <= after + 1e-6 for (ts, dur), (after, _) in itertools.pairwise(own))
+    assert {event["args"]["op"] for event in slices if lanes[event["tid"]] == "execute"} > {"gemm", "ewb"}
+    assert any("npu_attention.py:" in event["args"].get("source", "") for event in slices)
     end = max(event["ts"] + event["dur"] for event in slices)
     assert end == pytest.approx(island["microseconds"], rel=0.2)
     listing = run("dis", binary)
@@ -210,12 +219,20 @@ def test_sweep(recording, tmp_path):
     rows = document["rows"]
     assert [row["values"]["array.cols"] for row in rows] == [8, 8, 16, 16]
     assert rows[1]["microseconds"] < rows[0]["microseconds"]
-    assert plot.read_text().count("<rect") == 4
-    assert "<- fastest" in run("sweep", recording, "--set", "array.rows=8,16")
+    picture = ET.fromstring(plot.read_text())
+    words = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"array.rows+cols", "dram.bytes_per_cycle"} <= set(words)
+    assert [words.count(value) for value in ("8", "16")] == [2, 4]
+    assert len(list(picture.iter("{http://www.w3.org/2000/svg}rect"))) == 4 + 1
+    assert sum("fastest" in word for word in words) == 1
+    text = run("sweep", recording, "--set", "array.rows=8,16", "--set", "dram.bytes_per_cycle=16.0,32.0")
+    assert max(map(len, text.splitlines())) <= 80
+    assert sum(line.endswith(" *") for line in text.splitlines()) == 1
     assert "no number 'array.row'" in run("sweep", recording, "--set", "array.row=8", fails=2)
     assert "write KEY=VALUE" in run("sweep", recording, "--set", "array.rows", fails=2)
-    text = run("sweep", recording, "--set", "local.accumulator=1024,65536")
-    assert "does not fit" in text or "fits" in text or "us" in text
+    text = run("sweep", recording, "--set", "local.accumulator=1024,65536", "--plot", plot)
+    assert "fits gemmini-16x16: scratchpad 262144 bytes, accumulator 1024 bytes" in text
+    assert "accumulator 1024 bytes" in plot.read_text()
 
 
 def test_modelled_row_of_bench(recording):

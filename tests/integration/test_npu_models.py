@@ -266,7 +266,7 @@ def test_report_option_prints_coverage(capsys):
     with torch.no_grad(), warnings.catch_warnings():
         run(torch.randn(3, 8))
     text = capsys.readouterr().err
-    assert "100% on the NPU in 1 islands" in text
+    assert "100% on the NPU in 1 island" in text
     assert "modelled on ethos-u65-512" in text
 
 

@@ -285,9 +285,8 @@ def lowered_text(made: Lowered) -> str:
     """Coverage, islands and modelled time of one graph of a model."""
     total = len(made.partition.phases)
     on_host = {str(node.target): clauses[0].text for node, clauses in made.partition.clauses.items() if clauses}
-    lines = [
-        f"fxscope_npu: {made.kind} graph, {total} nodes: {made.coverage:.0%} on the NPU in {len(made.executables)} islands"
-    ]
+    islands = "1 island" if len(made.executables) == 1 else f"{len(made.executables)} islands"
+    lines = [f"fxscope_npu: {made.kind} graph, {total} nodes: {made.coverage:.0%} on the NPU in {islands}"]
     for name, executable in made.executables.items():
         npu: NpuExecutable = executable  # type: ignore[assignment]
         lines.append(
