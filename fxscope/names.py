@@ -17,6 +17,7 @@ EVENT_LAUNCHES = (
 )
 EVENT_FAILURE = "fxscope.failure"  # an exception that left Dynamo or a backend, with its stack
 EVENT_LIMIT = "fxscope.limit"  # a frame that ran into the recompile limit, by name
+EVENT_EAGER = "fxscope.eager"  # calls that ran eager behind the limit, per function (Python 3.12 and later)
 EVENT_END = "fxscope.end"  # how the process ended, if it lived to say so
 EVENT_FUSION = "fxscope.fusion"  # Inductor's fusion decisions (--fusion-log)
 

@@ -37,13 +37,15 @@ def attach_from_environment() -> None:
 def install_hooks(recorder: Recorder) -> None:
     """Hook what torch loads now or later: each hook once per process, and each behind a probe of its own.
 
-    What ``--config`` forces is the exception: every recording forces its own settings, and gives them back when it ends.
+    What a recording forces (``--config``, ``--backend``, ``--mode``, ``--dynamic``) is the exception: each forces its own, and gives it
+    back when it ends.
     """
-    from fxscope.capture import failures, settings
+    from fxscope.capture import endings, failures, settings
     from fxscope.capture.breaks import hook_break_log
     from fxscope.capture.graphs import hook_output_graph
     from fxscope.capture.recorder import LISTENERS
 
+    endings.hook_threads()
     options = recorder.options
     LISTENERS.update(
         dynamo_start=settings.write_settings,
@@ -52,10 +54,6 @@ def install_hooks(recorder: Recorder) -> None:
         bwd_compilation_metrics=failures.on_metrics,
     )
     hooks = {"torch._dynamo.output_graph": hook_output_graph, "torch._dynamo.convert_frame": hook_break_log}
-    if options.backend is not None or options.mode is not None or options.dynamic is not None:
-        from fxscope.capture.overrides import hook_torch
-
-        hooks["torch"] = functools.partial(hook_torch, options=options)
     if options.fusion_log:
         from fxscope.capture.fusion import hook_scheduler, write_fusion
 
@@ -65,6 +63,10 @@ def install_hooks(recorder: Recorder) -> None:
         if name not in _done:
             _done.add(name)
             after_import(name, hook)
+    if options.backend is not None or options.mode is not None or options.dynamic is not None:
+        from fxscope.capture.overrides import hook_torch
+
+        after_import("torch", functools.partial(hook_torch, recorder=recorder))
     if options.config:
         for name, hook in settings.force_settings(recorder).items():
             after_import(name, hook)

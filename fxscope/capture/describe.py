@@ -53,7 +53,15 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
-    return repr(value)
+    return safe_repr(value)
+
+
+def safe_repr(value: Any) -> str:
+    """The repr, or its class where the program's own ``__repr__`` raises: that must not end a recording."""
+    try:
+        return repr(value)
+    except Exception as error:  # noqa: BLE001 - the text says what it raised
+        return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
 
 
 def describe_inputs(nodes: list[Any]) -> list[dict[str, Any]]:

@@ -30,11 +30,15 @@ elements. A reader must take a missing field as unknown, and ignore fields that 
     "backward": {"samples", "total", "mean", "min", "max" (seconds of the samples), "clock": "host"|"device"}.
     Only entries that changed since the last flush are listed.
 ``fxscope.failure`` (an exception that leaves torch.compile for the program; within the compile): ``id``, ``phase``
-    ("dynamo"|"backend"|"backward"|"fullgraph"|"constraint"), ``type`` (class name of the exception), ``message`` (whole
+    ("dynamo"|"backend"|"backward"|"fullgraph"|"constraint"; an exception that ended the program or a thread in a backward through
+    compiled code has "backward", ``id`` "" and the whole traceback as ``stack``), ``type`` (class name of the exception), ``message`` (whole
     text), ``file``, ``line`` and ``function`` (the deepest user line that Dynamo was at, else the frame's own; "" and 0 where unknown), ``stack`` (list of
     {"file", "line", "function", "code"}, outermost first), ``cause`` ({"type", "message"} of the exception behind it, or null).
 ``fxscope.limit`` (a frame ran into the recompile limit; within the refused compile): ``function``, ``file``, ``line`` (first
-    line of the function), ``limit`` ("recompile_limit"|"accumulated_recompile_limit"), ``value``, ``raised`` (bool: the program got an exception).
+    line of the function), ``limit`` ("recompile_limit"|"accumulated_recompile_limit"), ``value``, ``raised`` (bool: the program got an exception),
+    ``calls`` (calls that its compiled entries had taken before, or null), ``counting`` (bool: ``fxscope.eager`` will say how many calls run eager).
+``fxscope.eager`` (flushed as ``fxscope.launches``; Python 3.12 and later): ``at``, ``final``, ``entries``: list of {"function", "file", "line" (as in
+    fxscope.limit), "calls" (that ran eager since the limit was hit, a running total)}, those that changed since the last flush.
 ``fxscope.fusion`` (--fusion-log; within the compile): ``lines``: list of str, Inductor's fusion decisions as it logs them.
 ``fxscope.end`` (last event, where the process lived to write it): ``at``, ``reason`` ("exit"|"stopped"), ``events`` (lines written),
     ``handler_seconds`` (time spent in our handler).

@@ -12,6 +12,7 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
+from fxscope.capture.eager import calls_before, count_eager
 from fxscope.capture.events import compile_envelope, compile_id_text
 from fxscope.capture.launches import ENTRIES
 from fxscope.capture.recorder import Recorder
@@ -80,6 +81,8 @@ def on_metrics(recorder: Recorder, metadata: dict[str, Any], _payload: Any) -> N
             "limit": limit,
             "value": getattr(config, limit, None),
             "raised": raised,
+            "calls": calls_before(code),
+            "counting": not raised and count_eager(code),
         },
     )
     if raised and error is not None:

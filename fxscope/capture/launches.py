@@ -49,19 +49,24 @@ class Entry:
         self._base += self.calls
 
     def counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, counted. Attributes are kept, as backends put some on what they return."""
+        """The function, counted."""
         count = self._counter.__next__
 
         def counted(*args: Any, **kwargs: Any) -> Any:
             count()
             return function(*args, **kwargs)
 
-        counted.__dict__.update(getattr(function, "__dict__", {}) if not isinstance(function, type) else {})
-        counted.__name__ = getattr(function, "__name__", "compiled_fn")
-        # Dynamo would follow this to the function inside and call that instead.
-        counted.__dict__.pop("_torchdynamo_orig_callable", None)
-        counted.__dict__.pop("__wrapped__", None)
-        return counted
+        return like(counted, function)
+
+
+def like(wrapper: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper with the name and the attributes of what it wraps, as backends put some on what they return."""
+    wrapper.__dict__.update(getattr(function, "__dict__", {}) if not isinstance(function, type) else {})
+    wrapper.__name__ = getattr(function, "__name__", "compiled_fn")
+    # Dynamo would follow these to the function inside and call that instead.
+    wrapper.__dict__.pop("_torchdynamo_orig_callable", None)
+    wrapper.__dict__.pop("__wrapped__", None)
+    return wrapper
 
 
 ENTRIES: list[Entry] = []
@@ -81,6 +86,9 @@ def flush(recorder: Recorder, final: bool = False) -> None:
             changed.append(row)
     if changed:
         recorder.artifact(EVENT_LAUNCHES, {"at": time.time(), "final": final, "entries": changed}, {})
+    eager = sys.modules.get("fxscope.capture.eager")  # loaded where something hit the limit
+    if eager is not None:
+        eager.flush_eager(recorder, final)
 
 
 class Flusher:
@@ -143,6 +151,9 @@ def _in_child() -> None:
     FLUSHER._stop = None
     for entry in ENTRIES:
         entry.forget()
+    eager = sys.modules.get("fxscope.capture.eager")
+    if eager is not None:
+        eager.forget_in_child()
     for recorder in ACTIVE:
         recorder.after_fork()
     if ENTRIES and ACTIVE:

@@ -7,17 +7,26 @@ from types import ModuleType
 from typing import Any
 
 from fxscope.capture.options import Options
+from fxscope.capture.recorder import ACTIVE, Recorder
 
 
-def hook_torch(module: ModuleType, options: Options) -> None:
-    """Wrap ``torch.compile``; only done where an override was asked for."""
+def hook_torch(module: ModuleType, recorder: Recorder) -> None:
+    """Wrap ``torch.compile`` as long as the recording goes on; only done where an override was asked for."""
+    if recorder not in ACTIVE:
+        return  # torch was first imported after the recording ended
     original = module.compile
 
     @functools.wraps(original)
     def compile_with_overrides(model: Any = None, **keywords: Any) -> Any:
-        return original(model, **override(keywords, options))
+        # Somebody may have kept a reference to this function beyond the recording.
+        return original(model, **(override(keywords, recorder.options) if recorder in ACTIVE else keywords))
+
+    def undo() -> None:
+        if module.compile is compile_with_overrides:
+            module.compile = original  # type: ignore[attr-defined]
 
     module.compile = compile_with_overrides  # type: ignore[attr-defined]
+    recorder.undo.append(undo)
 
 
 def override(keywords: dict[str, Any], options: Options) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class Recorder(logging.Handler):
         self.started = time.time()
         self.first_entry = 0  # number of the first compiled entry that belongs to this recording
         self.flushed: dict[int, dict[str, Any]] = {}  # calls of each entry, as last written
+        self.flushed_eager: dict[Any, int] = {}  # eager calls behind a limit, as last written
         self.failed_backwards: set[tuple[str, str]] = set()
         self.undo: list[Callable[[], None]] = []  # gives back the settings that this recording forces
         self.settings: dict[int, Any] = {}  # thread -> fingerprint of its settings, as last written
@@ -65,10 +66,17 @@ class Recorder(logging.Handler):
         """Detach and write the last event, if this process has a log."""
         if self not in ACTIVE:
             return
+        from fxscope.capture.eager import stop_counting
+        from fxscope.capture.endings import note_ending, unhook_threads
         from fxscope.capture.launches import flush
 
+        if reason == "exit":
+            note_ending(self, getattr(sys, "last_value", None))
         flush(self, final=True)
         ACTIVE.remove(self)
+        if not ACTIVE:
+            stop_counting()
+            unhook_threads()
         while self.undo:
             self.undo.pop()()
         self._detach()
@@ -144,6 +152,7 @@ class Recorder(logging.Handler):
         """In a forked child: another thread of the parent may have held the lock, and counts begin anew."""
         self.log.lock = threading.RLock()
         self.flushed.clear()
+        self.flushed_eager.clear()
 
     def _write_strings(self) -> None:
         structured = sys.modules.get("torch._logging.structured")

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
-from fxscope.capture.describe import plain
+from fxscope.capture.describe import plain, safe_repr
 from fxscope.capture.facts import unavailable
 from fxscope.capture.recorder import ACTIVE, Recorder
 from fxscope.capture.tracelog import warn
@@ -45,7 +45,7 @@ def _overrides(name: str) -> tuple[tuple[str, str], ...]:
         override = getattr(entry, "user_override", None)  # a ContextVar since 2.12, the bare value before
         value = override.get() if isinstance(override, ContextVar) else override
         if type(value) is not object:  # the sentinel of an unset entry is a bare object()
-            found.append((key, repr(value)))
+            found.append((key, safe_repr(value)))
     return tuple(found)
 
 
@@ -63,9 +63,16 @@ def changed_settings(name: str) -> dict[str, Any]:
     for key, entry in entries.items():
         if getattr(entry, "alias", None) is None and not is_default(key):
             value = getattr(module, key, None)
-            if value != entry.default:  # torch sets some settings to what they are
+            if not _same(value, entry.default):  # torch sets some settings to what they are
                 changed[key] = plain(value)
     return changed
+
+
+def _same(value: Any, default: Any) -> bool:
+    try:
+        return bool(value == default)
+    except Exception:  # noqa: BLE001 - an object of the program's that cannot be compared is no default
+        return False
 
 
 def force_settings(recorder: Recorder) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fxscope.capture.launches import Entry
+from fxscope.capture.launches import Entry, like
 from fxscope.capture.recorder import ACTIVE
 from fxscope.capture.tracelog import warn
 from fxscope.names import TENSOR_DIR
@@ -34,8 +34,7 @@ def saving(function: Callable[..., Any], gm: Any, entry: Entry) -> Callable[...,
             values.clear()
         return function(*args, **kwargs)
 
-    first.__name__ = getattr(function, "__name__", "compiled_fn")
-    return first
+    return like(first, function)
 
 
 def _constants(gm: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fxscope.capture.launches import Entry
+from fxscope.capture.launches import Entry, like
 
 _DENSE = 32  # calls that are all timed, after the first, which may still be compiling; then one in _STRIDE
 _STRIDE = 16
@@ -119,8 +119,7 @@ def timed(function: Callable[..., Any], entry: Entry) -> Callable[..., Any]:
         _time_backward(result, timing.backward, cuda)
         return result
 
-    sampled.__name__ = getattr(function, "__name__", "compiled_fn")
-    return sampled
+    return like(sampled, function)
 
 
 def _cuda_of(args: tuple[Any, ...]) -> Any:

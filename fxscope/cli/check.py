@@ -34,6 +34,8 @@ from fxscope.errors import CheckFailed, UsageError
     is_flag=True,
     help="Write the run's breaks and recompiles into --baseline FILE instead of comparing.",
 )
+@click.option("--allow-failed", is_flag=True, help="Judge a program that failed, or in which torch.compile failed.")
+@click.option("--allow-nothing", is_flag=True, help="Judge a run in which no graph was compiled.")
 @click.option("--junit", "junit_file", metavar="FILE", type=click.Path(), help="Write JUnit XML.")
 @click.option("--sarif", "sarif_file", metavar="FILE", type=click.Path(), help="Write SARIF 2.1.0 of the findings.")
 @click.option("--github", is_flag=True, help="Print GitHub annotations of the findings.")
@@ -46,19 +48,28 @@ def command(
     fail_on: Any,
     baseline: str | None,
     update_baseline: bool,
+    allow_failed: bool,
+    allow_nothing: bool,
     junit_file: str | None,
     sarif_file: str | None,
     github: bool,
     as_json: bool,
 ) -> None:
-    """Fail (exit code 1) when a recording is over its budget or beyond its baseline."""
+    """Fail (exit code 1) when a recording is over its budget or beyond its baseline.
+
+    A program that failed and one that compiled nothing are within every budget: they fail too, unless that is allowed.
+    """
     from fxscope.diagnosis.budget import Budget, baseline_of, load_baseline, save_baseline, violations
+    from fxscope.diagnosis.completion import incomplete
     from fxscope.recording.recording import open_recording
 
     if update_baseline and baseline is None:
         raise UsageError("--update-baseline needs --baseline FILE")
     recording = open_recording(path)
     if update_baseline and baseline is not None:
+        unfit = incomplete(recording, allow_failed=allow_failed, allow_nothing=allow_nothing)
+        if unfit:
+            raise CheckFailed(f"{path}: no baseline written: {unfit[0].message}")
         save_baseline(baseline, baseline_of(recording))
         click.echo(f"wrote {baseline}", err=True)
         return
@@ -70,8 +81,13 @@ def command(
         fail_on="medium" if all(limit is None for limit in asked) else fail_on,
     )
     known = load_baseline(baseline) if baseline is not None else None
+    unfit = incomplete(recording, known, allow_failed=allow_failed, allow_nothing=allow_nothing)
     found = violations(recording, budget, known)
-    rules = [
+    told = {each.rule for each in found}
+    # Where findings are asked for, they say the same, and more.
+    found = [each for each in unfit if each.rule != "compiled" or "nothing-compiled" not in told] + found
+    rules = [*([] if allow_failed else ["program"]), *([] if allow_nothing or known is not None else ["compiled"])]
+    rules += [
         name.replace("_", "-")
         for name in ("max_graph_breaks", "max_recompiles", "max_compile_seconds")
         if getattr(budget, name) is not None

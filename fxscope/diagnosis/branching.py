@@ -105,6 +105,8 @@ def branch_block(statement: Statement, node: ast.If) -> Rewrite | None:
             note="both values are computed; torch.cond(condition, f, g, (operands,)) runs only one",
         )
     body, orelse = node.body, node.orelse
+    if len(body) == 1 and isinstance(body[0], ast.Raise) and not orelse and statement.handler is not None:
+        return _handled(statement, condition)
     if len(body) == 1 and isinstance(body[0], ast.Raise) and not orelse:
         message = _message(body[0])
         inverted = (
@@ -147,6 +149,21 @@ def branch_block(statement: Statement, node: ast.If) -> Rewrite | None:
     )
 
 
+def _handled(statement: Statement, condition: str) -> Rewrite | None:
+    """A raise that the same function catches is a branch: both ways are computed where each is one return."""
+    then = statement.after
+    caught = statement.handler or []
+    if len(caught) != 1 or not isinstance(caught[0], ast.Return) or not isinstance(then, ast.Return):
+        return None
+    if caught[0].value is None or then.value is None:
+        return None
+    return Rewrite(
+        before=f"{statement.text}\n{ast.unparse(then)}",
+        after=f"return {_where(condition, caught[0].value, then.value)}",
+        note="torch.where computes both values, so neither may raise; the try around it is no longer needed",
+    )
+
+
 def _assignments(block: list[ast.stmt]) -> dict[str, ast.expr] | None:
     """Plain assignments to names, none of which reads a name assigned before it; None for anything else."""
     found: dict[str, ast.expr] = {}
@@ -174,6 +191,18 @@ def _message(node: ast.Raise) -> str:
 
 def _while(statement: Statement, node: ast.While) -> Rewrite | None:
     body = _assignments(node.body)
+    carried = _carried(node) if statement.whole and not node.orelse else None
+    if carried is not None and (body is None or len(body) != 1 or len(carried) > 1):
+        names = ", ".join(carried)
+        lines = "\n".join("    " + line for each in node.body for line in ast.unparse(_out_of_place(each)).split("\n"))
+        return Rewrite(
+            before=statement.text,
+            after=(
+                f"def go_on({names}):\n    return {tensor_condition(node.test)}\ndef step({names}):\n{lines}\n    return {names}\n"
+                f"{names} = torch._higher_order_ops.while_loop(go_on, step, ({', '.join(f'torch.as_tensor({name})' for name in carried)},))"
+            ),
+            note="what the loop carries are tensors that keep shape and dtype, plain numbers too; nothing is changed in place",
+        )
     if not statement.whole or body is None or len(body) != 1 or node.orelse:
         return Rewrite(
             before=statement.text,
@@ -188,6 +217,31 @@ def _while(statement: Statement, node: ast.While) -> Rewrite | None:
             f"lambda {name}: ({ast.unparse(value)},), ({name},))"
         ),
     )
+
+
+def _carried(node: ast.While) -> list[str] | None:
+    """Names that one round hands to the next, sorted; None where the body does more than assign to names."""
+    written: list[str] = []
+    live: set[str] = {part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)}
+    for each in node.body:
+        target = each.targets[0] if isinstance(each, ast.Assign) and len(each.targets) == 1 else None
+        target = each.target if isinstance(each, ast.AugAssign) else target
+        if not isinstance(target, ast.Name) or not isinstance(each, (ast.Assign, ast.AugAssign)):
+            return None
+        read = {part.id for part in ast.walk(each.value) if isinstance(part, ast.Name)}
+        live |= (read | ({target.id} if isinstance(each, ast.AugAssign) else set())) - set(written)
+        written.append(target.id)
+    return sorted(set(written) & live) or None
+
+
+def _out_of_place(node: ast.stmt) -> ast.stmt:
+    """``n += 1`` -> ``n = n + 1``: a loop operator may not change its operands."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        value = ast.BinOp(left=ast.Name(node.target.id), op=node.op, right=node.value)
+        return ast.fix_missing_locations(
+            ast.copy_location(ast.Assign(targets=[ast.Name(node.target.id)], value=value), node)
+        )
+    return node
 
 
 def assertion(statement: Statement) -> Rewrite | None:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 
+from fxscope.diagnosis.ahead import advice_ahead, ahead
 from fxscope.diagnosis.causes import BreakCause, cause_of, in_library
 from fxscope.diagnosis.context import Context, count
 from fxscope.diagnosis.findings import Evidence, Finding, Severity, kinds
@@ -23,6 +24,11 @@ _CHANGES = {
     "rnn": "config:allow_rnn=True",
     "backward-hook": "config:compiled_autograd=True",
     "numpy-config": "config:trace_numpy=True",
+}
+_SETTINGS = {
+    "scalar": "capture_scalar_outputs",
+    "tolist-float": "capture_scalar_outputs",
+    "output-shape": "capture_dynamic_output_shape_ops",
 }
 _SPLITS = re.compile(r"\b(split|tensor_split|unbind|repeat_interleave|as_strided|zip)\b|\brange\(|\.tolist\(")
 
@@ -55,7 +61,14 @@ def fix_of(found: GraphBreak, cause: BreakCause) -> str:
     )
     parts = [advice(key, name=f"`{name}`" if name else "", code=code, method=method, detail=detail)]
     if key in ("scalar", "output-shape", "tolist-float") and host_split(statement):
-        parts = [_SPLIT_ADVICE]
+        parts = [_SPLIT_ADVICE if statement is None or "bincount" in statement.text else _ragged(statement)]
+    elif key in ("scalar", "tolist-float") and statement is not None and (values := _looped_over(statement)):
+        told = (
+            f"The loop takes the values of {values} to the host one by one, and unrolls for every number of them. Index with the whole tensor instead: "
+            f"x[{values}] (or torch.index_select, torch.gather) gives all rows at once, and what the body does to one row, torch operations do to all of them "
+            "(torch.vmap where it is a function of its own). Torch's hint (capture_scalar_outputs) does not help: the number of rounds stays unknown."
+        )
+        parts = [told, f"The line: {code}"]
     elif not in_library(found):
         changed = rewrite(key, statement)
         if changed is not None:
@@ -63,7 +76,11 @@ def fix_of(found: GraphBreak, cause: BreakCause) -> str:
         elif code:
             parts.append(f"The line: {code}")
         if key in ("scalar", "output-shape", "tolist-float"):
-            parts.append(_about_the_hint(key, code or code_at(file, line)))
+            trouble = ahead(file, line, statement)
+            if trouble is not None and statement is not None:
+                parts[1:] = [advice_ahead(file, statement, trouble, _SETTINGS[key])]
+            else:
+                parts.append(_about_the_hint(key, code or code_at(file, line)))
     if "context-manager" in cause.ids[1:]:
         parts.append(advice("context-break"))
     elif "frame-skipped" in cause.ids and "in a for/while loop" in found.reason:
@@ -87,6 +104,38 @@ after:
     choice = torch.nn.functional.one_hot(index, E).to(x.dtype)
     y = torch.einsum("td,edf,te->tf", x, weights, choice)
 (the rows stay in their order; it computes every row for every group, which for few groups is cheaper than the break)"""
+
+
+def _ragged(statement: Statement) -> str:
+    """Pieces of given lengths: a reduction over them is an index_add. Tried with lengths that vary from call to call."""
+    call = next(
+        (
+            node
+            for node in ast.walk(statement.node)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.split" and len(node.args) >= 2
+        ),
+        None,
+    )
+    x = ast.unparse(call.args[0]) if call is not None else "x"
+    lengths = re.sub(r"\.tolist\(\)$", "", ast.unparse(call.args[1])) if call is not None else "lengths"
+    return f"""The lengths go to the host to cut a tensor into pieces, and each set of lengths would be another graph. Torch's hint (capture_scalar_outputs) only moves the \
+trouble on: shapes known from data alone, and GuardOnDataDependentSymNode where they decide. Keep the rows together and say which piece each belongs to:
+before:
+    parts = torch.split({x}, {lengths}.tolist())
+    y = torch.stack([part.mean(0) for part in parts])
+after:
+    piece = torch.repeat_interleave({lengths}, output_size={x}.shape[0])  # 0 0 0 1 1 2 ...
+    y = {x}.new_zeros({lengths}.shape[0], *{x}.shape[1:]).index_add(0, piece, {x})
+    y = y / {lengths}.clamp(min=1).reshape(-1, *[1] * ({x}.dim() - 1))
+(a sum needs no division, a maximum is scatter_reduce with "amax"; or split outside of the compiled function)"""
+
+
+def _looped_over(statement: Statement) -> str:
+    """What a ``for`` over ``x.tolist()`` takes its values from, "" for any other statement."""
+    if not isinstance(statement.node, (ast.For, ast.AsyncFor)):
+        return ""
+    values = re.search(r"([\w.\[\]]+)\.tolist\(\)", ast.unparse(statement.node.iter))
+    return values[1] if values else ""
 
 
 def host_split(statement: Statement | None) -> bool:
@@ -117,7 +166,12 @@ def _change(found: GraphBreak, cause: BreakCause) -> str:
     """What can be tried without an edit; "" where it was tried on this pattern and does not help."""
     file, line, code = place_of(found)
     statement = None if in_library(found) else statement_at(file, line, code)
-    if statement is not None and (is_for_people(statement) or host_split(statement)):
+    if statement is not None and (
+        is_for_people(statement)
+        or host_split(statement)
+        or _looped_over(statement)
+        or (cause.advice in _SETTINGS and ahead(file, line, statement) is not None)
+    ):
         return ""
     return _CHANGES.get(cause.advice, "")
 
@@ -142,7 +196,9 @@ def _finding(context: Context, members: list[tuple[int, GraphBreak, BreakCause]]
         ids.remove("frame-skipped")
         ids.append("frame-skipped")
     events = sum(each.count for _, each, _ in members)
-    function = plain_function(found.stack[-1].function if found.stack else found.function)
+    # The user's own function around the line, also where the break lies in what it calls.
+    around = next((each.function for each in reversed(found.stack) if (each.file, each.line) == (file, line)), "")
+    function = plain_function(around or found.function)
     pieces = _pieces(context, [each for _, each, _ in members])
     lost = any("frame-skipped" in each.ids for _, _, each in members)
     skipped = any(each.skipped_frame for _, each, _ in members)
@@ -156,7 +212,7 @@ def _finding(context: Context, members: list[tuple[int, GraphBreak, BreakCause]]
         + (", the whole function runs eager" if skipped else ", the rest of the function runs eager" if lost else ""),
         file=file,
         line=line,
-        function=plain_function(found.function) or function,
+        function=function,
         code=code.strip() or code_at(file, line),
         cause=_cause_sentence(found, cause, lost),
         fix=fix_of(found, cause),

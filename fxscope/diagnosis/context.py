@@ -8,11 +8,33 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from fxscope.names import EVENT_EAGER, EVENT_LIMIT
 from fxscope.recording.records import Compile, ShapeEvent
 from fxscope.recording.userline import is_user_file
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
+
+
+class EagerCalls(msgspec.Struct, kw_only=True):
+    """Calls of one function around the recompile limit.
+
+    Attributes:
+        before: Calls that compiled entries took before it; None where nobody counted.
+        eager: Calls that ran eager since; None where nobody counted.
+        counting: The recorder could count them.
+    """
+
+    before: int | None = None
+    eager: int | None = None
+    counting: bool = False
+
+
+def _place(row: dict[str, Any]) -> tuple[str, int]:
+    line = row.get("line")
+    return str(row.get("file") or ""), line if isinstance(line, int) else 0
 
 
 class Context:
@@ -50,6 +72,34 @@ class Context:
             except ValueError:
                 return {}  # an older or torn record: the diagnosis does without
         return raw if isinstance(raw, dict) else {}
+
+    def payloads(self, name: str) -> list[dict[str, Any]]:
+        """JSON objects of the artifacts of one name, in order; a torn one (the last line of a killed run) is left out."""
+        found = []
+        for artifact in self.recording.artifacts:
+            if artifact.name == name:
+                try:
+                    value = json.loads(self.recording.text(artifact.event))
+                except ValueError:
+                    continue
+                found.append(value if isinstance(value, dict) else {})
+        return found
+
+    @cached_property
+    def eager_calls(self) -> dict[tuple[str, int], EagerCalls]:
+        """What is known of calls behind the recompile limit, by file and line of the function."""
+        found: dict[tuple[str, int], EagerCalls] = {}
+        for hit in self.payloads(EVENT_LIMIT):
+            known = found.setdefault(_place(hit), EagerCalls())
+            if isinstance(hit.get("calls"), int):
+                known.before = hit["calls"]
+            known.counting = known.counting or bool(hit.get("counting"))
+        for flush in self.payloads(EVENT_EAGER):
+            for row in flush.get("entries") or []:
+                if isinstance(row, dict) and isinstance(row.get("calls"), int):
+                    known = found.setdefault(_place(row), EagerCalls(counting=True))
+                    known.eager = row["calls"]  # a running total: the last one holds
+        return found
 
     @cached_property
     def script(self) -> str:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from fxscope.diagnosis.causes import cause_of
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Evidence, Finding, Severity
-from fxscope.diagnosis.program import create_graph_call, files_of
+from fxscope.diagnosis.program import create_graph_call, files_of, only_backward
 from fxscope.diagnosis.registry import advice, lookup
 from fxscope.diagnosis.rewrites import rewrite
 from fxscope.diagnosis.statement import code_at, statement_at
@@ -26,6 +26,30 @@ _ACROSS = re.compile(
     r"does not currently support double backward|grad_fn linkage|torch\.autograd\.grad\(\) consumes|output that requires grad",
     re.IGNORECASE,
 )
+# Raised while AOTAutograd traces the joint graph: forward is fine, what some backward returns is not.
+_IN_BACKWARD = re.compile(
+    r"Function \w*Backward\w* returned an invalid gradient|returned an incorrect number of gradients|"
+    r"derivative for '?\S+ is not implemented"
+)
+_TWICE = (
+    "Keep what is differentiated twice outside of the compiled function, or take both gradients inside of one compiled function with "
+    'torch.func.grad, or use backend="eager" there.'
+)
+_ACROSS_FIXES = {
+    "double backward": _TWICE,
+    "a second time": (
+        "The first backward freed the graph; eager mode refuses this as well. Cut the history between steps (state = state.detach()), add the losses up and "
+        "call backward() once, or pass retain_graph=True to all but the last call."
+    ),
+    "modified by an inplace operation": (
+        "Something that backward needs was overwritten after the forward. Write out of place (x = x + 1), or clone before; with CUDA graphs "
+        '(mode="reduce-overhead") also clone outputs that are kept for the next step, and call torch.compiler.cudagraph_mark_step_begin() before each.'
+    ),
+    "does not require grad": (
+        "What backward() starts from has no history: the loss was computed under no_grad or inference_mode, detached, or turned into a number (.item()) "
+        "and back inside of the compiled function. Return the loss as a tensor, computed with gradients on."
+    ),
+}
 _OPERATOR = re.compile(
     r"<CustomOpDef\(([\w:.]+)\)>|call_function ([\w.]+?\.[\w.]+)\(|operator '?([\w]+::[\w.]+)|torch\.ops\.([\w.]+)|([a-z_]\w*::\w+)"
 )
@@ -62,7 +86,7 @@ def _double_backward(context: Context) -> list[Finding]:
                     line=place.line,
                     code=code_at(file, place.line),
                     cause="AOTAutograd compiles one backward; differentiating through it again (create_graph=True) is not supported (read from the program's text: the log has no error).",
-                    fix='Keep what is differentiated twice outside of the compiled function, or take both gradients inside of one compiled function with torch.func.grad, or use backend="eager" there.',
+                    fix=_TWICE,
                     gain="the program runs",
                     verify=context.try_command("backend:eager"),
                     evidence=[
@@ -89,6 +113,7 @@ def _finding(context: Context, members: list[tuple[int, Failure]]) -> Finding:
         ids.append("frame-skipped")
         cause += " The error is suppressed, so that function runs eager without a word."
     severity: Severity = "high"
+    change = "backend:eager" if "double backward" in failure.message else ""
     return Finding(
         ids=ids,
         category="failure",
@@ -102,7 +127,8 @@ def _finding(context: Context, members: list[tuple[int, Failure]]) -> Finding:
         cause=cause,
         fix=fix,
         gain="the function runs compiled" if went_on else "the program runs",
-        verify=context.check_command("--max-graph-breaks 0"),
+        verify=context.try_command(change) if change else context.check_command("--max-graph-breaks 0"),
+        change=change,
         evidence=[
             Evidence(
                 kind="failure", text=f"{each.id} {each.phase}: {each.type}", compile_key=each.compile_key, index=index
@@ -121,9 +147,11 @@ def _place(context: Context, failure: Failure) -> tuple[str, int]:
     for each in reversed(failure.stack):
         if is_user_file(each.file):
             return each.file, each.line
+    compile_ = context.by_key.get(failure.compile_key)
+    if _IN_BACKWARD.search(failure.message) and compile_ is not None and (own := only_backward(compile_.file)):
+        return own.file, own.line
     if is_user_file(failure.file):
         return failure.file, failure.line
-    compile_ = context.by_key.get(failure.compile_key)
     if compile_ is not None and compile_.user_line:
         return compile_.user_file, compile_.user_line
     return (compile_.file, compile_.line) if compile_ is not None else (failure.file, failure.line)
@@ -139,14 +167,17 @@ def _explain(context: Context, failure: Failure) -> tuple[list[str], str, str]:
         return (
             ["grad-across-boundary"],
             f"Gradients cross the border of the compiled region: {_first_line(message)}",
-            advice("grad-across"),
+            next((fix for words, fix in _ACROSS_FIXES.items() if words in message), advice("grad-across")),
         )
-    if failure.phase == "backward":
+    if failure.phase == "backward" or _IN_BACKWARD.search(message):
         return (
             ["backward-failed"],
             f"The backward graph failed: {_reason(message)}",
             (
-                "Find the operation with TORCH_COMPILE backend aot_eager (fxscope try --what backend:aot_eager): if that fails too, the operation's backward "
+                "The backward of the custom autograd.Function returns something else than one gradient per input, each in the shape of that input: mend that "
+                "(eager mode fails there as well)."
+                if _IN_BACKWARD.search(message)
+                else "Find the operation with the backend aot_eager (fxscope try --what backend:aot_eager): if that fails too, the operation's backward "
                 "has no fake kernel or mutates what it saved; else the backend's lowering of it does. Keep that operation outside of the compiled function."
             ),
         )

@@ -16,6 +16,7 @@ from fxscope.source import SourceLine
 _LOOP = re.compile(
     r"^\s*(async )?(for|while)\b|\bfor .+ in\b|\b(unbind|split|chunk|zip|enumerate|list|tuple|iter|map)\("
 )
+_OF_THE_CALL = frozenset({"dynamic-size", "size-zero-one", "grad-mode", "autocast", "train-eval", "none-or-tensor"})
 _RESUME = re.compile(r"^torch_dynamo_resume_in_(.+)_at_(\d+)$")
 
 
@@ -160,7 +161,8 @@ def _sharpen_size(context: Context, change: Change, before: int) -> None:
 def _sharpen_shared(frame: Frame) -> None:
     if len(set(frame.places)) > 1 and not is_user_file(frame.file):
         for change in frame.changes:
-            if "shared-code" not in change.ids:
+            # One module called from two lines recompiles for its arguments: nothing that it shares with another.
+            if "shared-code" not in change.ids and change.ids[0] not in _OF_THE_CALL:
                 change.ids = (*change.ids, "shared-code")
     elif re.fullmatch(r"_?(wrapper|wrapped\w*|inner|_fn|decorate_context|decorated)", frame.function) and is_user_file(
         frame.file

@@ -56,14 +56,20 @@ def name_of(source: str | None) -> str:
     """A guard's source as the user writes it: ``L['self']._modules['head'].scale`` -> ``self.head.scale``."""
     text = source or ""
     text = _LOCAL.sub(r"\1", text)
+    text = re.sub(r"G\['__import_(\w+)'\]", _imported, text)
     text = _GLOBAL.sub(r"\1", text)
     text = re.sub(
         r"\._(?:modules|parameters|buffers)\['(\w+)'\]", lambda m: f"[{m[1]}]" if m[1].isdigit() else f".{m[1]}", text
     )
-    text = re.sub(r"\.__dict__\['(\w+)'\]", r".\1", text)
+    text = re.sub(r"\.__dict__\['(\w+)'\]", r".\1", text).removeprefix("__main__.")
     text = re.sub(r"\.__closure__\[\d+\]\.cell_contents", "", text)
     text = re.sub(r"^args\[(\d+)\]$", r"argument \1", text)
     return re.sub(r"\.(size|stride)\(\)(\[\d+\])?$", "", text)
+
+
+def _imported(match: re.Match[str]) -> str:
+    """Dynamo's name for a module, ``__import_torch_dot_nn``; the program's own globals need none."""
+    return match[1].replace("_dot_", ".")
 
 
 def cause_of_guard(guard: FailedGuard, *, resumed: bool = False) -> GuardCause:

@@ -18,6 +18,8 @@ from fxscope.diagnosis.program import (
     statements,
 )
 from fxscope.diagnosis.statement import code_at, source_tree
+from fxscope.recording.records import Compile
+from fxscope.recording.userline import is_user_file
 
 _MODES = re.compile(
     r"(TorchDispatchMode|FlopCounterMode|FakeTensorMode|DebugMode|ProxyTorchDispatchMode|LoggingMode|\w*DispatchMode)$"
@@ -43,6 +45,8 @@ def _empty(context: Context) -> list[Finding]:
     first = next(each for each in recording.compiles if each.status == "empty")
     file, line = user_place(first)
     broken = bool(recording.graph_breaks)
+    if not broken and is_user_file(first.file):
+        return [_left_alone(context, first)]
     return [
         Finding(
             ids=["nothing-compiled"],
@@ -72,6 +76,29 @@ def _empty(context: Context) -> list[Finding]:
             cost=1.0,
         )
     ]
+
+
+def _left_alone(context: Context, first: Compile) -> Finding:
+    """The first call computed nothing: Dynamo then skips the code object for good, later calls included."""
+    return Finding(
+        ids=["nothing-compiled"],
+        category="nothing-compiled",
+        severity="high",
+        title=f"The first call of {first.function} computed nothing, so Dynamo leaves the function alone from then on",
+        file=first.file,
+        line=first.line,
+        function=first.function,
+        code=code_at(first.file, first.line),
+        cause="Dynamo traced a call without one tensor operation and skips such a function for good: the calls after it run eager, whatever they compute.",
+        fix=(
+            f"Make the first call of {first.function} one that computes (warm it up with real arguments), or decide outside of it whether to call it at all; "
+            "or compile the caller, which has operations of its own."
+        ),
+        gain="the function runs compiled at all",
+        verify=f"fxscope run --headless -o after.fxscope {context.script} && fxscope report after.fxscope",
+        evidence=[Evidence(kind="compile", text=f"{first.id} {first.function}: {first.status}", compile_key=first.key)],
+        cost=1.0,
+    )
 
 
 def _hooks_in_program(context: Context) -> list[Place]:
@@ -147,6 +174,14 @@ def _site(program: str, tree: ast.Module | None) -> tuple[str, int, str, str]:
         if suspects:
             node, why, fix = suspects[0]
             return program, node.lineno, why, fix
+    if tree is not None and (other := other_method(tree)) is not None:
+        node, name, method, target = other
+        return (
+            program,
+            node.lineno,
+            f"torch.compile of a module compiles its forward; {name}.{method} is the original's own method and runs eager.",
+            f"Compile that method: before:\n    {ast.unparse(node)}\nafter:\n    {target}.{method} = torch.compile({target}.{method})\nor call {name}(...), whose forward is compiled.",
+        )
     if program and tree is not None and (decorated := _compile_calls(tree)):
         return (
             program,
@@ -196,6 +231,34 @@ def _suspects(tree: ast.Module) -> list[tuple[ast.stmt, str, str]]:
                         )
                     )
     return found
+
+
+# Methods of a module that run no forward, so that nobody expects them compiled.
+_KEEPING = re.compile(
+    r"^(train|eval|to|cpu|cuda|half|float|double|bfloat16|parameters|named_\w+|buffers|children|modules|state_dict|load_state_dict|"
+    r"requires_grad_|zero_grad|apply|compile|register_\w+|get_\w+|share_memory|extra_repr|forward|type|_\w+)$"
+)
+
+
+def other_method(tree: ast.Module) -> tuple[ast.Assign, str, str, str] | None:
+    """``fast = torch.compile(net)`` of which only another method than forward is ever called: statement, name, method, target."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Assign) and is_compile_call(node.value) and isinstance(node.value, ast.Call)):
+            continue
+        name = ast.unparse(node.targets[0])
+        calls = [ast.unparse(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)]
+        # Handed to another function, it may be called there.
+        handed = any(
+            ast.unparse(argument) == name
+            for each in ast.walk(tree)
+            if isinstance(each, ast.Call)
+            for argument in (*each.args, *(keyword.value for keyword in each.keywords))
+        )
+        methods = [call.removeprefix(name + ".") for call in calls if call.startswith(name + ".")]
+        methods = [method for method in methods if "." not in method and not _KEEPING.match(method)]
+        if methods and name not in calls and not handed and node.value.args:
+            return node, name, methods[0], ast.unparse(node.value.args[0])
+    return None
 
 
 def _compile_calls(tree: ast.Module) -> list[ast.expr]:

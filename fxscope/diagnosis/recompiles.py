@@ -83,7 +83,7 @@ def _finding(context: Context, frame: Frame) -> Finding:
         line=line,
         function=frame.name,
         code=code_at(file, line) or (change.line.code.strip() if change and change.line and not frame.resumed else ""),
-        cause=_cause(frame, change),
+        cause=_cause(context, frame, change),
         fix="\n".join(dict.fromkeys(each.fix for each in remedies)) or kinds()["recompile-limit"].meaning,
         gain=_gain(frame, compiled),
         verify=verify,
@@ -111,7 +111,8 @@ def _severity(ids: list[str], frame: Frame, compiled: int) -> Severity:
         return "high"
     if ids and ids[0] == "dynamic-disabled":
         return "medium"
-    if compiled <= 1 and set(ids) <= _BENIGN:
+    once = Counter((change.ids[0], change.name, change.dim) for change in frame.changes)
+    if set(ids) <= _BENIGN and max(once.values(), default=0) <= 1:
         return "low" if frame.seconds >= _NOTABLE_SECONDS else "info"
     if set(ids) <= {"train-eval", "grad-mode"}:
         return "info"
@@ -133,7 +134,7 @@ def _title(frame: Frame, change: Change | None, compiled: int) -> str:
     return f"{times} of {name}{shown.rstrip()}{limit}"
 
 
-def _cause(frame: Frame, change: Change | None) -> str:
+def _cause(context: Context, frame: Frame, change: Change | None) -> str:
     parts = []
     if change is not None:
         parts.append(kinds()[change.ids[0]].meaning)
@@ -157,9 +158,24 @@ def _cause(frame: Frame, change: Change | None) -> str:
         number = f" ({hit.value})" if hit is not None and hit.value else ""
         parts.append(
             f"The {hit.limit if hit else 'recompile limit'}{number} was reached: entries compiled before are still used, calls that match none run eager, "
-            "with what they call. How many calls that were is not in the log."
+            f"with what they call. {_eager_calls(context, frame)}"
         )
     return " ".join(parts)
+
+
+def _eager_calls(context: Context, frame: Frame) -> str:
+    """Since which call, and for how many, where the recorder could know."""
+    known = context.eager_calls.get((frame.file, frame.line))
+    if known is None:
+        return "How many calls that were is not in the log."
+    since = f"That was call {known.before + 1}" if known.before is not None else "Since then"
+    if known.eager is not None:
+        return f"{since}{'; since then' if known.before is not None else ''} {count(known.eager, 'call')} ran eager (counted)."
+    if known.counting:
+        return f"{since}{'; no call was seen to run eager since' if known.before is not None else ' no call was seen to run eager'}."
+    python = context.recording.session.python or "this Python"
+    why = f"how many ran eager since cannot be known (sys.monitoring needs Python 3.12; this was {python})."
+    return f"{since}; {why}" if known.before is not None else why[0].upper() + why[1:]
 
 
 def _gain(frame: Frame, compiled: int) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 
 from fxscope.diagnosis import remedies_size
 from fxscope.diagnosis.frames import Change, Frame
+from fxscope.diagnosis.owner import grown_at, is_plain_object
 from fxscope.diagnosis.remedies_size import Remedy
 
 
@@ -43,6 +45,11 @@ def _literal(text: str | None) -> object:
         return text
 
 
+def _short(value: object) -> str:
+    """A number as somebody would write it: 0.09000000000000001 -> 0.09."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def _changing_attribute(frame: Frame, change: Change) -> Remedy:
     name = change.name
     value = _literal(change.guard.expected)
@@ -53,6 +60,13 @@ def _changing_attribute(frame: Frame, change: Change) -> Remedy:
             fix=f"{name} is a flag: two values are two graphs, which is the least. Set it once, or make two modules if it flips in a loop."
         )
     if isinstance(value, (int, float)):
+        if owner == "self" and is_plain_object(frame):
+            return Remedy(
+                fix=(
+                    f"Keep {name} as a tensor: before:\n    {name} = {value}\nafter:\n    {name} = torch.tensor({value})\n"
+                    "then its value is data, not a constant. As a plain number on an object that is no nn.Module it costs one recompile, after which it is dynamic."
+                )
+            )
         if owner == "self" or owner.startswith("self."):
             make = f"{owner}.register_buffer({attribute!r}, torch.tensor({value}))"
             return Remedy(
@@ -82,7 +96,7 @@ def _changing_number(frame: Frame, change: Change) -> Remedy:
     if ".param_groups" in (change.guard.source or ""):
         key = name.rpartition("['")[2].rstrip("']") or "lr"
         return Remedy(
-            fix=f"Give the optimizer a tensor: {key}=torch.tensor({change.guard.expected}); a scheduler then changes its value, not the guard."
+            fix=f"Give the optimizer a tensor: {key}=torch.tensor({_short(value)}); a scheduler then changes its value, not the guard."
         )
     if isinstance(value, bool):
         return Remedy(
@@ -95,9 +109,18 @@ def _changing_number(frame: Frame, change: Change) -> Remedy:
                 "As a plain number it costs one recompile, after which it is dynamic."
             )
         )
+    values = values_of(frame, name)
     return Remedy(
-        fix=f"{name} takes the values {listed(values_of(frame, name))}; strings never become dynamic. Decide by it outside of the compiled function, or keep the values few."
+        fix=(
+            f"{name} takes the values {listed(values)}; strings and other constants never become dynamic, so each is a graph. Decide by {name} outside of the compiled "
+            f"function (compile one function per value), or, if the values are few and fixed, raise torch._dynamo.config.recompile_limit above their number."
+        ),
+        change=f"limit:{max(16, 2 * len(values))}" if _limited(frame) else "",
     )
+
+
+def _limited(frame: Frame) -> bool:
+    return frame.limit is not None or any(each.recompile.outcome == "refused" for each in frame.changes)
 
 
 def _changing_global(frame: Frame, change: Change) -> Remedy:
@@ -108,9 +131,20 @@ def _changing_global(frame: Frame, change: Change) -> Remedy:
 
 def _container_size(frame: Frame, change: Change) -> Remedy:
     name = change.name
+    if name.startswith("self.state[") and re.search(r"[\\/]torch[\\/]optim[\\/]", frame.file):
+        return Remedy(fix="The optimizer makes its state in the first step, which is one recompile and no more.")
     if not name or "kw" in name:
         return Remedy(
             fix=f"Always pass the same keywords (give the absent one a neutral value), so that {name or 'the keyword dict'} keeps its keys."
+        )
+    grown = grown_at(frame, change)
+    if grown is not None:
+        return Remedy(
+            fix=(
+                f"The compiled code itself changes {name} ({grown.site}: {grown.code}), so the next call meets another length and recompiles. Return the value and do "
+                f"this after the call, outside of the compiled function; or write into a tensor of fixed size made once (buffer[step] = value); "
+                "or fill the container before the first compiled call, where its length then stays."
+            )
         )
     return Remedy(
         fix=(

@@ -20,12 +20,14 @@ class Statement(msgspec.Struct, kw_only=True):
         text: Its source, dedented.
         whole: The body is known (the file was there); else the text is one line and blocks are empty.
         after: The statement that follows in the same block, None where there is none or nobody knows.
+        handler: Body of the one ``except`` around it in the same function; [] for several, None for none.
     """
 
     node: ast.stmt
     text: str
     whole: bool = False
     after: ast.stmt | None = None
+    handler: list[ast.stmt] | None = None
 
 
 @lru_cache(maxsize=64)
@@ -77,26 +79,31 @@ def statement_at(path: str, line: int, code: str) -> Statement | None:
     if tree is not None and 0 < line <= len(lines) and (not logged or logged in lines[line - 1]):
         found = _innermost(tree, line)
         if found is not None:
-            node, after = found
+            node, after, handler = found
             segment = ast.get_source_segment(text, node) or logged
-            return Statement(node=node, text=_dedent(segment, node.col_offset), whole=True, after=after)
+            return Statement(
+                node=node, text=_dedent(segment, node.col_offset), whole=True, after=after, handler=handler
+            )
     return _parse_line(logged)
 
 
-def _innermost(tree: ast.Module, line: int) -> tuple[ast.stmt, ast.stmt | None] | None:
-    best: tuple[ast.stmt, ast.stmt | None] | None = None
-    blocks: list[list[ast.stmt]] = [tree.body]
+def _innermost(tree: ast.Module, line: int) -> tuple[ast.stmt, ast.stmt | None, list[ast.stmt] | None] | None:
+    best: tuple[ast.stmt, ast.stmt | None, list[ast.stmt] | None] | None = None
+    blocks: list[tuple[list[ast.stmt], list[ast.stmt] | None]] = [(tree.body, None)]
     while blocks:
-        block = blocks.pop()
+        block, caught = blocks.pop()
         for index, node in enumerate(block):
             if not node.lineno <= line <= (node.end_lineno or node.lineno):
                 continue
-            best = (node, block[index + 1] if index + 1 < len(block) else None)
+            best = (node, block[index + 1] if index + 1 < len(block) else None, caught)
+            inside = None if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else caught
+            handlers = getattr(node, "handlers", [])
             for field in ("body", "orelse", "finalbody"):
                 inner = getattr(node, field, None)
                 if inner and line >= inner[0].lineno:
-                    blocks.append(inner)
-            blocks.extend(handler.body for handler in getattr(node, "handlers", []))
+                    tried = handlers and field == "body"
+                    blocks.append((inner, (handlers[0].body if len(handlers) == 1 else []) if tried else inside))
+            blocks.extend((handler.body, inside) for handler in handlers)
     return best
 
 

@@ -75,6 +75,8 @@ def parse_change(text: str) -> Change:
         UsageError: Unknown, or without what it needs.
     """
     kind, _, value = text.partition(":")
+    if text == "disable":
+        return Change(name=text, environment={"TORCH_COMPILE_DISABLE": "1"})
     if kind in ("dynamic", "no-dynamic") and not value:
         return Change(name=text, options=(f"--{kind}",))
     if kind == "limit" and value.isdigit():
@@ -97,7 +99,7 @@ def parse_change(text: str) -> Change:
         variable = "TORCH_COMPILE_DYNAMIC_SOURCES" if kind == "mark-dynamic" else "TORCH_COMPILE_UNBACKED_SOURCES"
         return Change(name=text, environment={variable: source + (f":{dim}" if dim else "")})
     raise UsageError(
-        f"--what {text}: unknown; there are dynamic, no-dynamic, limit:N, mode:M, backend:B, config:NAME=VALUE, mark-dynamic:NAME[:DIM], mark-unbacked:NAME[:DIM]"
+        f"--what {text}: unknown; there are disable, dynamic, no-dynamic, limit:N, mode:M, backend:B, config:NAME=VALUE, mark-dynamic:NAME[:DIM], mark-unbacked:NAME[:DIM]"
     )
 
 
@@ -128,12 +130,6 @@ def judge(base: Outcome, found: Outcome, *, reproducible: bool = True) -> Judged
         found: The run with the change.
         reproducible: Two runs as it is print the same numbers, so another number is the change's doing.
     """
-    if found.exit_code != 0 and base.exit_code == 0:
-        return Judged(
-            verdict="fails",
-            reasons=[f"exit code {found.exit_code}", *([found.problem] if found.problem else [])],
-            outcome=found,
-        )
     better: list[str] = []
     worse: list[str] = []
     if found.exit_code == 0 and base.exit_code != 0:
@@ -158,6 +154,13 @@ def judge(base: Outcome, found: Outcome, *, reproducible: bool = True) -> Judged
             continue
         if abs(after - before) > _TIME_SHARE * before:
             (better if after < before else worse).append(f"{noun} {before:.3g} s -> {after:.3g} s")
+    if found.exit_code != 0:
+        # How far each run came decides its counts, so they judge nothing; they are told.
+        reasons = [f"exit code {found.exit_code}", *([found.problem] if found.problem else [])]
+        if base.exit_code != 0:
+            reasons[0] += f", as it is {base.exit_code}: two runs that did not end well cannot be compared"
+            reasons += [*better, *worse]
+        return Judged(verdict="fails", reasons=reasons, outcome=found)
     difference = output_difference(base.output, found.output) if reproducible and base.exit_code == 0 else None
     if difference is not None:
         return Judged(verdict="changed results", reasons=[difference, *better, *worse], outcome=found)

@@ -254,6 +254,7 @@ def test_overrides_of_torch_compile(tmp_path: Path, log_events: Events) -> None:
 
 
 FAILURES = """
+import threading
 import torch
 import torch._dynamo.backends.common as common
 def run(f, x=torch.ones(2, 2), backend="eager", **keywords):
@@ -288,6 +289,11 @@ try:
     g(torch.ones(2), "b")
 except Exception as error:
     print(type(error).__name__)
+def twice():
+    loss = torch.compile(lambda x: x.sin().sum(), backend="aot_eager")(torch.ones(2, requires_grad=True))
+    loss.backward()
+    loss.backward()  # freed
+thread = threading.Thread(target=twice); thread.start(); thread.join()
 def no_backward(gm, inputs):
     raise RuntimeError("no backward")
 def sine(x):  # backward
@@ -315,9 +321,11 @@ def test_failures_are_kept_with_their_line(tmp_path: Path, log_events: Events) -
         ("constraint", "ConstraintViolationError", "fails.py", "constraint"),
         ("dynamo", "TorchRuntimeError", "fails.py", "dynamo"),
         ("fullgraph", "FailOnRecompileLimitHit", "fails.py", "limit"),
+        ("backward", "RuntimeError", "fails.py", "freed"),
         ("backward", "RuntimeError", "fails.py", "backward"),
     ]
-    assert all(failure["message"] and failure["id"] for failure in failures)
+    assert [bool(failure["id"]) for failure in failures] == [True] * 5 + [False, True]  # which compile a thread's end is of, is not known
+    assert all(failure["message"] for failure in failures)
     assert failures[1]["cause"] == {"type": "KeyError", "message": "'no'"}
     (limit,) = artifacts(log_events(log), "fxscope.limit")
     assert (limit["function"], limit["limit"], limit["value"], limit["raised"]) == ("text", "recompile_limit", 1, True)

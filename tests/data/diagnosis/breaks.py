@@ -37,6 +37,44 @@ def branch(fixed):
     return f(x0()), f(-x0())
 
 
+@problem("data-dependent-value")
+def loop_over_values(fixed):
+    @torch.compile(backend="eager")
+    def f(x):
+        order = x.argsort(descending=True)
+        if fixed:
+            return x[order]
+        out = []
+        for i in order.tolist():  # HERE
+            out.append(x[i])
+        return torch.stack(out)
+
+    return (f(x0()),)
+
+
+@problem("backward-failed")
+def wrong_backward(fixed):
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):  # HERE
+            (x,) = ctx.saved_tensors
+            return 2 * x * g if fixed else (2 * x * g)[:2]
+
+    f = torch.compile(lambda x: Square.apply(x).sum(), backend="aot_eager")
+    x = x0().requires_grad_()
+    try:
+        f(x).backward()
+    except Exception:
+        if fixed:
+            raise
+    return (f(x.detach() * 0),) if fixed else (torch.zeros(()),)
+
+
 @problem("data-dependent-branch")
 def branch_any(fixed):
     @torch.compile(backend="eager")

@@ -151,6 +151,26 @@ def list_length(fixed):
     return tuple(f(torch.stack([x0()] * n) if fixed else [x0()] * n) for n in range(2, 13))
 
 
+@problem("container-size", "recompile-storm", "recompile-limit")
+def list_that_the_code_grows(fixed):
+    class M(nn.Module):
+        def forward(self, x):  # HERE
+            y = x * 2
+            if not fixed:
+                self.history.append(y.mean())
+            return y
+
+    m = M()
+    m.history = []
+    f = torch.compile(m, backend="eager")
+    out = []
+    for _ in range(11):
+        out.append(f(x0()))
+        if fixed:
+            m.history.append(out[-1].mean())
+    return (*out, *m.history)
+
+
 @problem("container-size")
 def dict_keys(fixed):
     @torch.compile(backend="eager")  # HERE
@@ -423,6 +443,19 @@ def optional_first(fixed):
         return x if mask is None else x * mask
 
     return f(x0(), torch.ones(6)), f(x0(), torch.ones(6) if fixed else None)
+
+
+@problem("dynamic-size", "grad-mode")
+def usual_training(fixed):
+    """A smaller last batch, and an evaluation between: nothing to mend, so severity info in the test."""
+    f = torch.compile(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), backend="eager", dynamic=True if fixed else None)
+    out = []
+    for _ in range(2):
+        for n in (8, 8, 5):
+            out.append(f(x0(n, 4)).detach())  # HERE
+        with torch.no_grad():
+            out.append(f(x0(8, 4)))
+    return tuple(out)
 
 
 @problem("train-eval")

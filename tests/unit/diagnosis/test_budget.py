@@ -111,6 +111,51 @@ def test_a_run_that_compiles_nothing_passes_no_baseline_that_knows_graphs(printi
     assert violation.message == "nothing was compiled, known 2 graphs"
 
 
+def session(folder: Path, exit_code: int | None) -> Path:
+    folder.mkdir()
+    (folder / "session.json").write_text(json.dumps({"exit_code": exit_code, "state": "ended"}))
+    return folder
+
+
+def copied(source: Path, folder: Path, exit_code: int) -> Path:
+    """The logs of a recording, as those of a program with this exit code."""
+    session(folder, exit_code)
+    for log in source.glob("*.log*"):
+        (folder / log.name).write_bytes(log.read_bytes())
+    return folder
+
+
+def test_a_program_that_failed_passes_only_where_that_is_allowed(printing: Path, tmp_path: Path) -> None:
+    failed = copied(printing, tmp_path / "failed", 3)
+    error, output = run(failed, "--max-graph-breaks", "1")
+    assert isinstance(error, CheckFailed)
+    assert "FAIL  program: the program failed with exit code 3" in output
+    assert "ok    max-graph-breaks" in output
+    assert run(failed, "--max-graph-breaks", "1", "--allow-failed")[0] is None
+    assert run(copied(printing, tmp_path / "fine", 0), "--max-graph-breaks", "1")[0] is None
+    error, _ = run(failed, "--baseline", tmp_path / "b.json", "--update-baseline")
+    assert "no baseline written" in str(error)
+    assert not (tmp_path / "b.json").exists()
+
+
+def test_a_failure_of_torch_compile_is_named(problems: Problems) -> None:
+    failing = problems("breaks")[0] / "no_fake"
+    error, output = run(failing, "--max-graph-breaks", "9", "--allow-nothing")
+    assert isinstance(error, CheckFailed)
+    assert "FAIL  program: torch.compile failed: 1 failure" in output
+    assert "breaks.py:" in output
+    assert run(failing, "--max-graph-breaks", "9", "--allow-nothing", "--allow-failed")[0] is None
+
+
+def test_nothing_compiled_passes_only_where_that_is_meant(tmp_path: Path) -> None:
+    nothing = session(tmp_path / "nothing", 0)
+    error, output = run(nothing, "--max-graph-breaks", "0")
+    assert isinstance(error, CheckFailed)
+    assert "FAIL  compiled: no graph was compiled" in output
+    assert "--allow-nothing" in str(error)
+    assert run(nothing, "--max-graph-breaks", "0", "--allow-nothing")[0] is None
+
+
 def test_bad_baselines(printing: Path, tmp_path: Path) -> None:
     error, _ = run(printing, "--baseline", tmp_path / "none.json")
     assert isinstance(error, UnreadableError)
@@ -127,7 +172,7 @@ def test_junit(printing: Path, tmp_path: Path) -> None:
     run(printing, "--max-graph-breaks", "0", "--max-recompiles", "0", "--junit", file)
     suite = ET.parse(file).getroot().find("testsuite")
     assert suite is not None
-    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert (suite.get("tests"), suite.get("failures")) == ("4", "1")
     cases = {case.get("name"): case.find("failure") for case in suite.iter("testcase")}
     assert cases["max-recompiles"] is None
     failure = cases["max-graph-breaks"]

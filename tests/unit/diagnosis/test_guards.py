@@ -16,6 +16,8 @@ from fxscope.recording.recompiles import parse_reason
         ("0/0: self.active == 'style0'", ("changing-attribute",), "self.active"),
         ("0/0: temperature == 1.0", ("changing-number",), "temperature"),
         ("2/0: self.param_groups[0]['lr'] == 0.01", ("changing-number",), "self.param_groups[0]['lr']"),
+        ("0/0: not G['__import___main__'].acts", ("container-size",), "acts"),
+        ("0/0: G['__import_torch_dot_nn'].flag == 3", ("changing-attribute", "changing-global"), "torch.nn.flag"),
         ("0/0: G['STEP'] == 3", ("changing-global",), "STEP"),
         ("0/0: G['cfg'].scale == 3", ("changing-attribute", "changing-global"), "cfg.scale"),
         ("0/0: len(feats) != 2", ("container-size",), "feats"),

@@ -100,6 +100,8 @@ def test_the_fix_mends_it_and_keeps_the_result(problems: Problems, script: str) 
         ("recompiles", "module_string", ["self.mode", "recompile_limit"]),
         ("recompiles", "global_int", ["torch.tensor(COUNTER)"]),
         ("recompiles", "list_length", ["torch.stack(xs)"]),
+        ("recompiles", "list_that_the_code_grows", ["self.history.append(y.mean())", "after the call"]),
+        ("breaks", "loop_over_values", ["x[order]"]),
         ("recompiles", "batch_size", ["torch._dynamo.mark_dynamic(x, 0)"]),
         ("recompiles", "dynamic_false", ["dynamic=False", "dynamic=None"]),
         ("recompiles", "one_row", ["mark_unbacked(x, 0)"]),
@@ -116,3 +118,9 @@ def test_the_advice_speaks_of_the_users_code(problems: Problems, script: str, na
     fixes = "\n".join(finding.fix for finding in found_in(folder, name))
     for word in words:
         assert word in fixes, fixes
+
+
+def test_a_usual_training_loop_is_no_fault(problems: Problems) -> None:
+    """Last batches, evaluation between epochs: facts at most."""
+    folder, _ = problems("recompiles")
+    assert {finding.severity for finding in found_in(folder, "usual_training")} == {"info"}

@@ -69,6 +69,18 @@ def recorded_nothing(folder: Path, source: str, exit_code: int = 0) -> list[Find
             ["nothing-compiled"],
             "Call the compiled function itself",
         ),
+        (
+            "import torch\nfast = torch.compile(net)\nfast.eval()\nfast.encode(x)\n",
+            2,
+            ["nothing-compiled"],
+            "net.encode = torch.compile(net.encode)",
+        ),
+        (
+            "import torch\nfast = torch.compile(net)\nserve(fast)\nfast.encode(x)\n",
+            2,
+            ["nothing-compiled"],
+            "Call the compiled function itself",
+        ),
         ("import torch\nprint(1)\n", 0, ["nothing-compiled"], "Call what torch.compile returns"),
     ],
 )

@@ -68,6 +68,24 @@ CASES: list[tuple[str, str, dict[str, Any], list[list[Any]]]] = [
     ),
     (
         "branch",
+        (
+            "def f(x):\n    err = torch.ones(())\n    n = 0\n    while err > 1e-3:  # HERE\n        new = 0.5 * (x + 2 / x)\n"
+            "        err = (new - x).abs().max()\n        x = new\n        n += 1\n    return x + n\n"
+        ),
+        {},
+        [[1.0, 2.0], [4.0, 0.5]],
+    ),
+    (
+        "branch",
+        (
+            "def f(x):\n    try:\n        if (x == 0).any():  # HERE\n            raise ZeroDivisionError\n        return 1 / x\n"
+            "    except ZeroDivisionError:\n        return x * 0 - 1\n"
+        ),
+        {},
+        [[1.0, 2.0], [1.0, 0.0]],
+    ),
+    (
+        "branch",
         "def f(x):\n    y = x * 2\n    if (y > 100).any():  # HERE\n        raise ValueError('too large')\n    return y\n",
         {},
         [[1.0, 2.0]],
@@ -236,3 +254,11 @@ def test_only_plain_python_files_are_opened(tmp_path: Path) -> None:
     assert statement_at(str(pipe), 1, "") is None
     (tmp_path / "secret.txt").write_text("x = 1\n")
     assert statement_at(str(tmp_path / "secret.txt"), 1, "") is None
+
+
+def test_a_raise_that_is_caught_becomes_no_assertion(tmp_path: Path) -> None:
+    file = tmp_path / "caught.py"
+    file.write_text(
+        "def f(x):\n    try:\n        if x.sum() > 0:\n            raise ValueError\n        y = x + 1\n    except ValueError:\n        y = x\n    return y\n"
+    )
+    assert rewrite("branch", statement_at(str(file), 3, "")) is None

@@ -46,6 +46,21 @@ def test_a_failing_program_that_runs_is_better() -> None:
     assert judge(outcome(exit_code=1, output=""), outcome(output="done\n")).verdict == "better"
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"exit_code": 124, "problem": "stopped after 5 s"}, {"exit_code": 124, "problem": "stopped after 5 s"}),
+        ({"exit_code": 1}, {"exit_code": 1}),
+        ({"exit_code": 1, "graph_breaks": 3}, {"exit_code": 124}),  # fewer breaks, but it came less far
+    ],
+)
+def test_two_runs_that_fail_are_not_the_same(before: dict[str, Any], after: dict[str, Any]) -> None:
+    judged = judge(outcome(**before), outcome(**after))
+    assert judged.verdict == "fails"
+    assert f"exit code {after['exit_code']}, as it is {before['exit_code']}" in judged.reasons[0]
+    assert after.get("problem", "") in [*judged.reasons[:2], ""]
+
+
 def test_output_difference_names_the_line() -> None:
     assert output_difference("a 1.0\nb 2\n", "a 1.0001\nb 2\n") is None
     assert "line 2" in str(output_difference("a 1.0\nb 2\n", "a 1.0\nb 3\n"))
