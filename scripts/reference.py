@@ -42,35 +42,45 @@ def commands_page() -> str:
     return "\n".join(parts)
 
 
-def type_text(schema: dict[str, Any]) -> str:
-    """A field's type in words: ``list of BreakRow``, ``string or null``, ``"fxscope.report/1"``."""
+def type_text(schema: dict[str, Any], titles: dict[str, str]) -> str:
+    """A field's type in words: ``list of BreakRow``, ``string or null``, ``"fxscope.report/1"``.
+
+    Args:
+        schema: The field's schema.
+        titles: Heading of each record of this document.
+    """
     if "$ref" in schema:
-        name = schema["$ref"].rsplit("/", 1)[1]
-        return f"[{name}](#{name.lower()})"
+        title = titles[schema["$ref"].rsplit("/", 1)[1]]
+        return f"[{title}](#{title.lower().replace(' ', '-')})"
     if "const" in schema:
         return f'`"{schema["const"]}"`'
     if "enum" in schema:
         return ", ".join(f'`"{value}"`' for value in schema["enum"])
     if "anyOf" in schema:
-        return " or ".join(type_text(part) for part in schema["anyOf"])
+        return " or ".join(type_text(part, titles) for part in schema["anyOf"])
     kind = schema.get("type", "any value")
     if kind == "array":
         if "prefixItems" in schema:
-            return "list: " + ", ".join(type_text(part) for part in schema["prefixItems"])
+            return "list: " + ", ".join(type_text(part, titles) for part in schema["prefixItems"])
         items = schema.get("items")
-        return f"list of {type_text(items)}" if items else "list"
+        return f"list of {type_text(items, titles)}" if items else "list"
     if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
-        return f"object of {type_text(schema['additionalProperties'])}"
+        return f"object of {type_text(schema['additionalProperties'], titles)}"
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
 
 
-def fields(definition: dict[str, Any]) -> list[str]:
+def fields(definition: dict[str, Any], titles: dict[str, str]) -> list[str]:
     """Table of a record's fields."""
     rows = ["| field | type | meaning |", "|---|---|---|"]
     for name, field in definition.get("properties", {}).items():
-        meaning = re.sub(r"``([^`]*)``", r"`\1`", field.get("description", "")).replace("|", "\\|").replace("\n", " ")
-        rows.append(f"| `{name}` | {type_text(field).replace('|', chr(92) + '|')} | {meaning} |")
+        cells = (type_text(field, titles), marked(field.get("description", "")))
+        rows.append(f"| `{name}` | {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return rows
+
+
+def marked(text: str) -> str:
+    """A docstring's text as Markdown on one line."""
+    return re.sub(r"``([^`]*)``", r"`\1`", text).replace("\n", " ")
 
 
 def json_page() -> str:
@@ -80,21 +90,25 @@ def json_page() -> str:
         "",
         "Written by `python scripts/reference.py` from what `fxscope schema VERB` prints; the rules and examples are in [JSON output](json.md).",
     ]
-    said: dict[str, dict[str, Any]] = {}
+    said: dict[str, dict[str, Any]] = {}  # by heading
     for verb in VERBS:
         schema = schema_of(verb)
         if schema is None:
             continue
-        definitions: dict[str, dict[str, Any]] = schema.get("$defs", {})
-        top = definitions[schema["$ref"].rsplit("/", 1)[1]] if "$ref" in schema else schema
-        lines += ["", f"## fxscope {verb}", "", *fields(top)]
-        for name, definition in definitions.items():
-            if definition is top or said.get(name) == definition or "properties" not in definition:
+        records = {name: record for name, record in schema.get("$defs", {}).items() if "properties" in record}
+        top = records[schema["$ref"].rsplit("/", 1)[1]] if "$ref" in schema else schema
+        # Two rooms may call different records by one name.
+        titles = {
+            name: name if said.get(name, record) == record else f"{name} of {verb}" for name, record in records.items()
+        }
+        titles |= {name: name for name in schema.get("$defs", {}) if name not in titles}
+        lines += ["", f"## fxscope {verb}", "", *fields(top, titles)]
+        for name, record in records.items():
+            if record is top or titles[name] in said:
                 continue
-            assert name not in said, f"two records are called {name}"
-            said[name] = definition
-            summary = re.sub(r"``([^`]*)``", r"`\1`", definition.get("description", "").split("\n")[0])
-            lines += ["", f"### {name}", "", *([summary, ""] if summary else []), *fields(definition)]
+            said[titles[name]] = record
+            summary = marked(record.get("description", "").split("\n")[0])
+            lines += ["", f"### {titles[name]}", "", *([summary, ""] if summary else []), *fields(record, titles)]
     return "\n".join(lines) + "\n"
 
 
