@@ -17,15 +17,17 @@ from typing import Any
 from fxscope.errors import CheckFailed
 
 LARGEST = 1 << 28  # bytes of one answer
+GRACE = 3.0  # seconds between Ctrl-C and force
 
 
 class Job:
     """One ``python -m fxscope ... --json``."""
 
-    def __init__(self, arguments: Sequence[str], progress: Callable[[str], None]) -> None:
+    def __init__(self, arguments: Sequence[str], progress: Callable[[str], None], cwd: str | None = None) -> None:
         self.arguments = list(arguments)
         self.cancelled = False
         self._progress = progress
+        self._cwd = cwd
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -47,6 +49,7 @@ class Job:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            cwd=self._cwd,
             start_new_session=True,  # so that cancelling ends its children too, and Ctrl-C is not theirs
             limit=LARGEST,
         )
@@ -56,7 +59,7 @@ class Job:
             output, last = await asyncio.gather(process.stdout.read(), self._follow(process.stderr))
             code = await process.wait()
         finally:
-            self._kill()
+            await self._end(process)
         if self.cancelled:
             return None
         try:
@@ -80,10 +83,20 @@ class Job:
     def cancel(self) -> None:
         """End it and its children."""
         self.cancelled = True
-        self._kill()
+        if self._process is not None and self._process.returncode is None:
+            _signal(self._process, signal.SIGINT)
+            asyncio.get_running_loop().call_later(GRACE, _signal, self._process, signal.SIGKILL)
 
-    def _kill(self) -> None:
-        process = self._process
-        if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):  # it ended by itself
-                os.killpg(process.pid, signal.SIGKILL)
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        """Ctrl-C first, which `fxscope try` hands on to the program that it runs in a session of its own; then by force."""
+        if process.returncode is None:
+            _signal(process, signal.SIGINT)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(process.wait(), GRACE)
+            _signal(process, signal.SIGKILL)
+
+
+def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+    """Send a signal to a job and its children."""
+    with contextlib.suppress(ProcessLookupError):  # all of them have ended
+        os.killpg(process.pid, number)

@@ -59,7 +59,6 @@ class Shell(App[None]):
         self.paused = False
         self.zoomed = False
         self.started = time.monotonic()
-        self.asked_quit = False
         self.window = Size(120, 40)  # of the terminal; the first resize event tells
         self.tree_view = TreeView()
         self._top, self._tabs_bar, self._keys_bar = Bar(id="top"), Bar(id="tabs"), Bar(id="keys")

@@ -8,11 +8,17 @@ import os
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from fxscope_tui.fusions import read_fusions
 from fxscope_tui.jobs import Job
+from fxscope_tui.npu_text import op_rows
+from fxscope_tui.spans import plain
 from fxscope_tui.widgets.diff_view import DiffView
 
 from fxscope.errors import CheckFailed
+
+DATA = Path(__file__).resolve().parent.parent / "data" / "tui"  # answers of the commands
 
 
 def job(code: str) -> tuple[Job, list[str]]:
@@ -74,175 +80,15 @@ async def test_cancelling_ends_it_and_its_children(tmp_path):
         raise AssertionError("the child of a cancelled job still runs")
 
 
-STEPS = {
-    "schema": "fxscope.passes/1",
-    "lines": ["x = input", "conv = conv2d(x, w)", "bn = batch_norm(conv)", "y = relu(bn)", "output"],
-    "steps": [
-        {
-            "pass": "conv-bn-fold",
-            "status": "applied",
-            "matches": [
-                {"nodes": ["conv", "bn"], "applied": True, "reason": None, "source": "model.py:12"},
-                {
-                    "nodes": ["conv2", "bn2"],
-                    "applied": False,
-                    "reason": "users",
-                    "text": "its output has 2 users",
-                    "source": "model.py:14",
-                },
-            ],
-            "nodes_before": 5,
-            "nodes_after": 4,
-            "max_abs_diff": 3.1e-7,
-            "max_abs_diff_start": 3.1e-7,
-            "within": True,
-            "ms": 3.25,
-            "doc": "Fold batch norm into the convolution before it.",
-            "lines": ["x = input", "conv = conv2d(x, w_folded)", "y = relu(conv)", "output"],
-        },
-        {
-            "pass": "broken",
-            "status": "numbers",
-            "matches": [],
-            "nodes_before": 4,
-            "nodes_after": 4,
-            "max_abs_diff": 0.5,
-            "within": False,
-            "ms": 1.0,
-            "doc": "",
-            "lines": ["x = input", "conv = conv2d(x, w_folded)", "y = gelu(conv)", "output"],
-        },
-    ],
-}
-
-BENCH = {
-    "schema": "fxscope.bench/1",
-    "graph": "1/0_1",
-    "stage": "dynamo",
-    "device": "cpu",
-    "rows": [
-        {
-            "executor": "eager",
-            "kind": "measured",
-            "status": "ok",
-            "median_ms": 0.191,
-            "p10_ms": 0.19,
-            "p90_ms": 0.195,
-            "gbps": 1010.0,
-            "peak_share": 0.24,
-            "launches": 4,
-            "speedup": 1.0,
-            "how": "wall clock, 2 threads",
-        },
-        {
-            "executor": "inductor",
-            "kind": "measured",
-            "status": "ok",
-            "median_ms": 0.051,
-            "p10_ms": 0.05,
-            "p90_ms": 0.053,
-            "gbps": 3780.0,
-            "peak_share": 0.89,
-            "max_abs_err": 0.0,
-            "launches": 1,
-            "speedup": 3.74,
-        },
-        {
-            "executor": "npu",
-            "kind": "modelled",
-            "status": "ok",
-            "median_ms": 0.21,
-            "p10_ms": 0.21,
-            "p90_ms": 0.21,
-            "max_abs_err": 2.4e-7,
-            "launches": 1,
-        },
-        {"executor": "triton", "kind": "measured", "status": "missing", "note": "no GPU: set TRITON_INTERPRET=1"},
-    ],
-    "reference": "eager in float64",
-    "traffic": {
-        "unfused_bytes": 11_000_000,
-        "fused_bytes": 3_000_000,
-        "floor_bytes": 3_000_000,
-        "unfused_launches": 4,
-        "fused_launches": 1,
-        "flops": 4_000_000,
-        "groups": [],
-        "assumptions": ["modelled: caches are not counted"],
-    },
-    "machine": {"bandwidth": 7.2e9, "flops": 1.1e11, "launch": 9e-7, "origin": "measured on cpu"},
-    "partitions": {
-        "npu": {
-            "coverage": 0.8,
-            "nodes": 10,
-            "boundary_bytes": 4096,
-            "islands": [
-                {
-                    "index": 0,
-                    "phase": 0,
-                    "nodes": ["a", "b"],
-                    "bytes_in": 100,
-                    "bytes_parameters": 10,
-                    "bytes_out": 50,
-                    "dropped": None,
-                }
-            ],
-            "reasons": [
-                {
-                    "target": "aten.sort",
-                    "codes": ["op"],
-                    "texts": ["sort is not in the table"],
-                    "nodes": ["sort"],
-                    "source": None,
-                }
-            ],
-            "what_if": [
-                {
-                    "target": "aten.sort",
-                    "nodes": 1,
-                    "islands": -1,
-                    "boundary_bytes": -4096,
-                    "text": "support aten.sort: 1 fewer island",
-                }
-            ],
-        }
-    },
-    "notes": ["inputs were made up"],
-    "sweep": {
-        "points": [
-            {"size": 1, "bytes": 1000, "ms": {"eager": 0.1, "inductor": 0.05}},
-            {"size": 1024, "bytes": 1_000_000, "ms": {"eager": 1.0, "inductor": 0.2}},
-        ],
-        "fixed_ms": {"eager": 0.1, "inductor": 0.05},
-        "gbps": {"eager": 1.0, "inductor": 5.0},
-        "crossover_bytes": {"eager": 100_000, "inductor": None},
-        "sentence": "Below 100 kB launches decide.",
-        "notes": [],
-    },
-    "listings": {
-        "inductor": [
-            {
-                "title": "kernel",
-                "language": "python",
-                "text": "def k(x):\n    return x + 1",
-                "lines_to_nodes": {"2": ["inputs_embeds"]},
-            }
-        ]
-    },
-}
-
-
-def answers(document, monkeypatch, tmp_path) -> None:
-    """Let every job answer with a document."""
-    path = tmp_path / "answer.json"
-    path.write_text(json.dumps(document))
-    code = f"print(open({str(path)!r}).read())"
+def answers(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every job answer as a command once did."""
+    code = f"print(open({str(DATA / command)!r} + '.json').read())"
     monkeypatch.setattr(Job, "command", property(lambda self: [sys.executable, "-c", code]))
 
 
 @pytest.mark.shared
-async def test_passes_step_forward_and_back_with_diff_and_numbers(shared, opened, monkeypatch, tmp_path, golden):
-    answers(STEPS, monkeypatch, tmp_path)
+async def test_passes_step_forward_and_back_with_diff_and_numbers(shared, opened, monkeypatch, golden):
+    answers("passes", monkeypatch)
     async with opened(shared / "traces" / "h200" / "gpt2") as driver:
         await driver.press("6", "r")
         await driver.until(lambda: "conv-bn-fold" in driver.frame())
@@ -260,8 +106,8 @@ async def test_passes_step_forward_and_back_with_diff_and_numbers(shared, opened
 
 
 @pytest.mark.shared
-async def test_kernels_table_traffic_sweep_partition_and_sources(shared, opened, monkeypatch, tmp_path, golden):
-    answers(BENCH, monkeypatch, tmp_path)
+async def test_kernels_table_traffic_sweep_partition_and_sources(shared, opened, monkeypatch, golden):
+    answers("bench", monkeypatch)
     async with opened(shared / "traces" / "h200" / "gpt2", size=(140, 50)) as driver:
         await driver.press("7", "r")
         await driver.until(lambda: "inductor" in driver.frame() and "modelled" in driver.frame())
@@ -306,3 +152,81 @@ async def test_the_commands_are_ones_that_a_user_could_type(shared, opened):
             listed = CliRunner().invoke(cli, [arguments[0], "--help"]).output
             for argument in arguments:
                 assert not argument.startswith("--") or argument in listed
+
+
+@pytest.mark.shared
+async def test_one_island_and_another_stage_are_measured_on_their_own(shared, opened, monkeypatch):
+    answers("bench", monkeypatch)
+    async with opened(shared / "traces" / "h200" / "gpt2", size=(140, 40)) as driver:
+        await driver.press("7", "i")
+        view = driver.app.view
+        assert driver.app.screen is driver.app.screen_stack[0]  # nothing to choose from yet
+        view.executors = "eager,npu"
+        await driver.press("r")
+        await driver.until(lambda: view.job is None)
+        await driver.press("i", "down", "enter")
+        await driver.until(lambda: view.job is None)
+        await driver.settle()
+        assert view.arguments()[view.arguments().index("--island") :][:2] == ["--island", "0"]
+        assert "island 0 of npu" in driver.frame()
+        await driver.press("S")
+        await driver.type("backward")
+        await driver.press("enter")
+        assert view.arguments()[view.arguments().index("--stage") :][:2] == ["--stage", "backward"]
+        assert "selected: 1/0_1 backward" in driver.frame()
+
+
+@pytest.mark.shared
+async def test_the_npu_report_shows_ops_in_time_and_goes_back(shared, opened, monkeypatch):
+    answers("npu", monkeypatch)
+    async with opened(shared / "traces" / "h200" / "gpt2", size=(160, 40)) as driver:
+        await driver.press("7", "u")
+        await driver.until(lambda: driver.app.view.job is None)
+        await driver.settle()
+        assert driver.app.view.arguments()[:2] == ["npu", "report"]
+        assert "modelled on gemmini-16x16" in driver.frame()
+        assert "model.py:3" in driver.line("matrix addmm")
+        assert "memory a peak 512 B" in driver.frame()
+        await driver.press("escape")
+        assert "Nothing has been measured" in driver.frame()
+
+
+def test_bars_of_the_npu_stand_one_behind_the_other():
+    bars = [plain(op_rows(json.loads((DATA / "npu.json").read_text())).row(number)[2]) for number in range(2)]
+    assert bars[0] == "█" * 24
+    assert bars[1] == " " * 24 + "█" * 8
+
+
+@pytest.mark.shared
+async def test_try_runs_only_what_the_user_agreed_to_and_shows_its_table(opened, monkeypatch, shared):
+    answers("try", monkeypatch)
+    async with opened(shared / "traces" / "h200" / "gpt2", size=(150, 40)) as driver:
+        view = driver.app.view
+        first = msgspec.structs.replace(view.snapshot.findings[0], verify="fxscope try --what dynamic train.py")
+        view.take(view.snapshot._replace(findings=(first,)))
+        view.document.to_key(("finding", 0))
+        await driver.press("v")
+        assert "Run this check?" in driver.frame()
+        await driver.press("escape")
+        assert view.job is None
+        assert "TRIED" not in view.document.page_text()
+        await driver.press("v", "enter")
+        await driver.until(lambda: "TRIED" in driver.frame())
+        assert "better; recompiles 3" in driver.line("dynamic")
+        assert "/tmp/tried" in driver.frame()
+
+
+FUSION = """V1129 18:42:21.277000 1 torch/_inductor/scheduler.py:5995] [0/0] [__fusion]   SchedulerNode(name='op4'), Reduction(['[64]', 'sum', 'origins=OrderedSet([sum_2, div])'
+V1129 18:42:21.292000 1 torch/_inductor/scheduler.py:2059] [0/0] [__fusion] cannot fuse op2_op3 with op4: no shared data
+V1129 18:42:21.292000 1 torch/_inductor/scheduler.py:2059] [0/0] [__fusion] cannot fuse op2_op3 with op4: no shared data
+V1129 18:42:21.313000 1 torch/_inductor/scheduler.py:5748] [0/0] [__fusion] fusing op4 with op5
+V1129 18:42:21.313000 1 torch/_inductor/scheduler.py:5748] [1/0] [__fusion] fusing op7 with op8
+"""
+
+
+def test_fusion_decisions_are_read_from_the_output_of_the_program():
+    found = read_fusions("epoch 1\n" + FUSION, "0/0")
+    assert found.fused == [("op4", "op5")]
+    assert found.refused == {"no shared data": [("op2_op3", "op4")]}
+    assert found.label("op4") == "sum_2, div"
+    assert read_fusions(FUSION, "2/0") == ([], {}, {})

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
+from fxscope.names import OUTPUT_FILE
+
 from ..bench_text import blocks
+from ..fusions import fusion_blocks, read_fusions
 from ..graph_rows import node_text
+from ..npu_text import npu_blocks, op_rows
 from ..spans import Cell
 from ..store import Snapshot
 from ..widgets.code_view import CodeView, Mark
@@ -35,6 +40,8 @@ class KernelsView(JobView):
         "Nothing has been measured for this graph.\n\n"
         "r  measure the selected graph under the chosen executors (in a process of its own)\n"
         "s  choose the executors: eager, inductor, triton, npu\n"
+        "S  choose the stage of the graph; i one island of triton's or the NPU's\n"
+        "u  what each op costs on the NPU, and when (modelled)\n"
         "w  choose sizes for a sweep: where launches decide, and where bandwidth does"
     )
     DEFAULT_CSS = """
@@ -51,6 +58,8 @@ class KernelsView(JobView):
         super().__init__()
         self.executors = DEFAULT
         self.sizes = ""
+        self.island: int | None = None  # only this one of the last executor's target
+        self._npu = False  # the NPU's report instead of the comparison
         self._document: Mapping[str, Any] = {}
         self._rows: Sequence[Mapping[str, Any]] = ()
         self._names: list[str] = []  # names, in the order of the lines on the left
@@ -75,9 +84,13 @@ class KernelsView(JobView):
         return self.query_one("#kernels-right", CodeView)
 
     def arguments(self) -> list[str]:
-        """``fxscope bench PATH --graph ID --executors ... --json``."""
+        """``fxscope bench PATH --graph ID --executors ... --json``, or ``fxscope npu report PATH --graph ID --json``."""
+        return ["npu", "report", *self.graph_arguments(), "--json"] if self._npu else self._bench(self.island)
+
+    def _bench(self, island: int | None) -> list[str]:
         chosen = ["--executors", self.executors, *(["--sweep", self.sizes] if self.sizes else [])]
-        return ["bench", self.scope.store.path, "--graph", self.graph_id() or "", *chosen, "--sources", "--json"]
+        chosen += ["--island", str(island)] if island is not None else []
+        return ["bench", *self.graph_arguments(), *chosen, "--sources", "--json"]
 
     def take(self, snapshot: Snapshot) -> None:
         """Show the answer for the selected graph."""
@@ -89,10 +102,28 @@ class KernelsView(JobView):
     def compile_changed(self) -> None:
         """Show the answer for another graph."""
         self.remove_class("-source")
+        self.island = None
         self.show_answer()
 
     def answered(self, document: Any) -> None:
         """Show the table."""
+        if document.get("command") == "report":
+            self._show_report(document)
+        else:
+            self._show_comparison(document)
+
+    def _show_report(self, document: Mapping[str, Any]) -> None:
+        self._document, self._rows = document, ()
+        self.table.show(op_rows(document))
+        self.tell(
+            [("modelled on ", "dim"), (str(document.get("machine", "?")), "accent")],
+            fact("graph", f"{self.compile_key} {self.stage if self.stage in self.stages() else ''}"),
+            fact("runs there", f"{document.get('coverage', 0):.0%} of the nodes"),
+            [("esc back to the comparison", "dim")],
+        )
+        self.query_one(Document).show(npu_blocks(document), keep=False)
+
+    def _show_comparison(self, document: Mapping[str, Any]) -> None:
         self._document = document
         self._rows = document.get("rows", ())
         columns = (
@@ -115,10 +146,79 @@ class KernelsView(JobView):
         self.table.show(Rows(columns, [_cells(row, slowest) for row in self._rows]))
         self.tell(
             fact("graph", f"{document.get('graph', self.compile_key)} {document.get('stage', '')}"),
+            *(
+                [fact("island", f"{self.island} of {self.executors.split(',')[-1]}", "accent")]
+                if self.island is not None
+                else []
+            ),
             fact("on", document.get("device", "?")),
             [("bars and speed-ups compare rows of one kind only", "dim")],
         )
-        self.query_one(Document).show(blocks(document), keep=False)
+        notes = self.query_one(Document)
+        notes.show(blocks(document), keep=False)
+        compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
+        if compile_ is not None:
+            path, name = Path(self.scope.store.path) / OUTPUT_FILE, compile_.id
+            # The log of a program that still runs is read as far as it goes.
+            self.load(
+                lambda: read_fusions(path.read_text(errors="replace") if path.is_file() else "", name),
+                lambda found: notes.show([*blocks(document), *fusion_blocks(found)]),
+                group="fusions",
+            )
+
+    def do_npu(self) -> None:
+        """What each op costs on the NPU, and when."""
+        if self.job is not None:
+            self.notify("one runs already; x cancels it")
+            return
+        self._npu = True
+        self.remove_class("-source")
+        if tuple(self.arguments()) in self.answers:
+            self.show_answer()
+        else:
+            super().do_run()
+
+    def do_run(self) -> None:
+        """Measure."""
+        if self.job is None:
+            self._npu = False
+        super().do_run()
+
+    def do_island(self) -> None:
+        """Choose one island of the last executor's target, or the whole graph again."""
+        target = self.executors.split(",")[-1]
+        whole = self.answers.get(tuple(self._bench(None))) or {}
+        islands = ((whole.get("partitions") or {}).get(target) or {}).get("islands") or []
+        if not islands:
+            self.notify(f"no islands: measure with triton or npu as the last executor first (now {target})")
+            return
+        rows: list[Sequence[Cell]] = [["whole", ("the whole graph", "strong"), "", ""]]
+        rows += [
+            [
+                str(island["index"]),
+                (", ".join(map(str, island["nodes"])), ""),
+                f"{len(island['nodes'])}",
+                (str(island.get("dropped") or ""), "warn"),
+            ]
+            for island in islands
+        ]
+        columns = (
+            Column("island", keep=9),
+            Column("nodes", flex=True, keep=8),
+            Column("", right=True),
+            Column("dropped"),
+        )
+
+        def done(picked: int | None) -> None:
+            if picked is None:
+                return
+            self.island = int(islands[picked - 1]["index"]) if picked else None
+            self._npu = False
+            self.show_answer()
+            if tuple(self.arguments()) not in self.answers:
+                self.do_run()
+
+        self.app.push_screen(PickScreen(f"Islands of {target}", Rows(columns, rows), "enter measures one"), done)
 
     def do_executors(self) -> None:
         """Type the executors."""
@@ -134,6 +234,7 @@ class KernelsView(JobView):
         def done(value: str | None) -> None:
             if value is not None and (value.strip() or not needed):
                 setattr(self, name, value.strip().replace(" ", ""))
+                self.island = None
                 self.show_answer()
                 self.do_run()
 
@@ -143,7 +244,7 @@ class KernelsView(JobView):
         """Show the source of an executor beside the nodes."""
         event.stop()
         at = self.table.selected
-        if event.view is not self.table or at is None:
+        if event.view is not self.table or at is None or self._npu:
             return
         name = str(self._rows[at].get("executor"))
         listings = (self._document.get("listings") or {}).get(name) or []
@@ -199,6 +300,10 @@ class KernelsView(JobView):
         if self.has_class("-source"):
             self.remove_class("-source")
             self.table.focus()
+            return True
+        if self._npu and self.job is None:
+            self._npu = False
+            self.show_answer()
             return True
         return False
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import signal
 from typing import Any
 
 from textual.app import ComposeResult
 
-from ..frames import frame_key, seconds_text, site
+from ..frames import seconds_text, site
 from ..spans import Cell, Span
 from ..store import Snapshot
+from ..trial_text import trial_blocks
 from ..widgets.document import Block, Document, heading
 from ..widgets.line_view import LineView
-from .view import View
+from .job_view import JobRunner
+from .pick import PromptScreen
 
 SEVERITY = {
     "high": ("\u2716", "bad"),
@@ -51,7 +55,7 @@ def bar(part: float, whole: float, cells: int = BAR) -> str:
     return "\u2588" * full + ("" if not rest else chr(0x2590 - rest)) or ("\u258f" if part > 0 else "")
 
 
-class Overview(View):
+class Overview(JobRunner):
     """Findings and totals."""
 
     NAME = "overview"
@@ -61,6 +65,10 @@ class Overview(View):
         "This fills as soon as a torch.compile'd function is called for the first time.\n"
         "While you wait: 0 shows the program's own output, ? the keys."
     )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tried: dict[str, Any] | None = None  # the last answer of ``fxscope try``
 
     def body(self) -> ComposeResult:
         """One document."""
@@ -88,7 +96,13 @@ class Overview(View):
                 self.empty(snapshot.error)
             return
         self.filled()
-        blocks = [*self._findings(snapshot), *self._failures(snapshot), *self._totals(snapshot), *self._ranks(snapshot)]
+        blocks = [*(trial_blocks(self._tried) if self._tried else ())]
+        blocks += [
+            *self._findings(snapshot),
+            *self._failures(snapshot),
+            *self._totals(snapshot),
+            *self._ranks(snapshot),
+        ]
         blocks += self._session(snapshot)
         first, *rest = blocks
         self.document.show([first._replace(lines=first.lines[1:]), *rest])  # no empty line on top
@@ -97,7 +111,7 @@ class Overview(View):
         findings = snapshot.findings
         if not findings:
             return [heading("FINDINGS"), Block([[("  \u2714 ", "good"), ("nothing is wrong", "")]])]
-        blocks = [heading("FINDINGS", "worst first; n next, enter opens, v copies the check")]
+        blocks = [heading("FINDINGS", "worst first; n next, enter opens, v runs the check")]
         for number, finding in enumerate(findings):
             sign, style = SEVERITY.get(finding.severity, ("\u00b7", "dim"))
             title: list[Span] = [(f"  {sign} ", style), (finding.title, "strong")]
@@ -257,12 +271,59 @@ class Overview(View):
         return None
 
     def do_verify(self) -> None:
-        """Copy the command that tries the fix."""
+        """Ask, then run the command that tries the fix: it runs the program again, which a recording may not decide."""
         finding = self.finding()
+        if finding is None and self.snapshot is not None:  # not on a finding: the worst that has a check
+            finding = next((found for found in self.snapshot.findings if found.verify), None)
         if finding is None or not finding.verify:
-            self.notify("put the cursor on a finding that has a `try` line")
+            self.notify("this finding has no `try` line" if finding else "no finding has a `try` line")
             return
-        self.scope.copy(finding.verify)
+
+        if not finding.verify.startswith("fxscope try "):
+            self.scope.copy(finding.verify)
+            return
+
+        def done(command: str | None) -> None:
+            if command is not None:
+                self._try(command)
+
+        where = self._folder() or os.getcwd()
+        note = f"runs the program again, once as it is and once per change, in {where}"
+        self.app.push_screen(PromptScreen("Run this check?", finding.verify, note), done)
+
+    def _folder(self) -> str | None:
+        """Where the program ran, if that is on this machine."""
+        cwd = self.snapshot.session.cwd if self.snapshot else ""
+        return cwd if cwd and os.path.isdir(cwd) else None
+
+    def _try(self, command: str) -> None:
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            self.notify(f"not a command: {error}")
+            return
+        if words[:2] != ["fxscope", "try"]:
+            self.notify("only `fxscope try ...` is run from here")
+            return
+        self.start(["try", "--json", *words[2:]], self._answered, self._folder())
+
+    def _answered(self, document: Any) -> None:
+        if document is not None:
+            self._tried = document
+        self._tell_tried()
+        if self.snapshot is not None:
+            self.take(self.snapshot)
+        if document is not None:
+            self.document.to_key(("tried", 0))
+
+    def _tell_tried(self) -> None:
+        folder = os.path.dirname(str(self._tried["base"].get("recording", ""))) if self._tried else ""
+        self.tell(*([[("tried; recordings in ", "dim"), (folder, "name")]] if folder else []))
+
+    def failed(self, problem: str) -> None:
+        """Say that it came to nothing."""
+        self._tell_tried()
+        self.notify(problem, severity="error", timeout=20)
 
     def source_line(self) -> tuple[str, int] | None:
         """Where the finding is."""
@@ -280,11 +341,3 @@ class Overview(View):
         if self.snapshot is None:
             return None
         return {"totals": self.snapshot.totals, "findings": self.snapshot.findings, "session": self.snapshot.session}
-
-
-def frames_of(snapshot: Snapshot) -> dict[str, list[Any]]:
-    """Compiles by frame."""
-    frames: dict[str, list[Any]] = {}
-    for compile_ in snapshot.compiles:
-        frames.setdefault(frame_key(compile_), []).append(compile_)
-    return frames

@@ -41,6 +41,7 @@ class PassesView(JobView):
         "No passes have been run on this graph.\n\n"
         "r  run the pipeline on the selected graph (in a process of its own, where torch is imported)\n"
         "s  choose the passes\n"
+        "S  choose the stage of the graph: dynamo, joint, forward, backward, inference, post_grad\n"
         "a  one step per application instead of one per pass\n"
         "I  promise that no gradient is needed: folding and freezing may evaluate parameters"
     )
@@ -78,7 +79,7 @@ class PassesView(JobView):
         """``fxscope passes PATH --graph ID --code --json``."""
         chosen = ["--pipeline", self.pipeline] if self.pipeline else []
         chosen += ["--single"] * self.single + ["--inference"] * self.inference
-        return ["passes", self.scope.store.path, "--graph", self.graph_id() or "", *chosen, "--code", "--json"]
+        return ["passes", *self.graph_arguments(), *chosen, "--code", "--json"]
 
     def take(self, snapshot: Snapshot) -> None:
         """Show the answer for the selected graph."""
@@ -190,6 +191,7 @@ class PassesView(JobView):
         cells = [
             fact("step", f"{number + 1} of {len(self._steps)}", "accent"),
             fact("pass", step.get("pass", "?")),
+            *([fact("stage", self._document["stage"])] if self._document.get("stage") else []),
             fact("nodes", f"{step.get('nodes_before', '?')} \u2192 {step.get('nodes_after', '?')}"),
         ]
         if step.get("max_abs_diff") is not None:
