@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
     from fxscope.launch.compare import Comparison, Row
 
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 @click.option("--graph", "graph_id", metavar="ID", help="Compile id as fxscope report prints it, e.g. 0/1.")
 @click.option("--stage", default="dynamo", show_default=True, metavar="STAGE", help="Stage that holds the graph.")
 @click.option("--executors", default="eager,inductor", show_default=True, metavar="A,B", help="Targets by name.")
+@click.option("--pipeline", metavar="A,B,C", help="Apply these passes first, as fxscope passes does.")
+@click.option("--inference", is_flag=True, help="Promise that no gradient is needed: parameters become attributes.")
 @click.option("--island", type=int, metavar="N", help="Only island N of the last executor's target.")
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--threads", type=int, metavar="N", help="Threads of PyTorch's CPU kernels.")
@@ -29,6 +33,8 @@ def command(
     graph_id: str | None,
     stage: str,
     executors: str,
+    pipeline: str | None,
+    inference: bool,
     island: int | None,
     device: str,
     threads: int | None,
@@ -63,9 +69,11 @@ def command(
     from fxscope.launch.document import bench_document
     from fxscope.passes.recorded import load
 
-    found = load(path, graph_id, stage, device=device, seed=seed)
+    found = load(path, graph_id, stage, device=device, seed=seed, bind=inference)
     say = _narrator()
     module, inputs = found.module, found.inputs
+    if pipeline is not None:
+        module = _after(module, inputs, pipeline, inference)
     if island is not None:
         from fxscope.launch.island import cut_island
 
@@ -97,6 +105,18 @@ def command(
         sys.exit(1)
     if "missing" in statuses:
         sys.exit(4)
+
+
+def _after(module: GraphModule, inputs: list[Any], pipeline: str, inference: bool) -> GraphModule:
+    """The graph after passes; that they change no numbers is shown by ``fxscope passes``."""
+    from fxscope.errors import CheckFailed
+    from fxscope.passes.stepper import Stepper
+
+    stepper = Stepper(module, pipeline, inputs, inference=inference, numbers=False)
+    for step in stepper.run():
+        if step.status == "failed":
+            raise CheckFailed(f"--pipeline: {step.error}")
+    return stepper.current
 
 
 def _sizes(text: str | None) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from fxscope.errors import FxscopeError, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torch.fx import GraphModule
+    from torch.fx import GraphModule, Node
 
     from fxscope.graph.records import Graph
     from fxscope.recording.recording import Recording
@@ -116,7 +117,8 @@ def _kept(recording: Recording, compile_: Compile, graph: Graph) -> tuple[dict[s
 def bind_parameters(gm: GraphModule, inputs: list[Any]) -> tuple[GraphModule, list[Any]]:
     """The module with its parameters and buffers as attributes, and the inputs that are left.
 
-    Which placeholders are parameters is what the log says of them (``role``).
+    Which placeholders are parameters is what the log says of them (``role``). They get the names that they have in the program's
+    ``state_dict``, as far as the log knows those.
     """
     from fxscope.passes.module import clone
 
@@ -126,8 +128,7 @@ def bind_parameters(gm: GraphModule, inputs: list[Any]) -> tuple[GraphModule, li
         if getattr(node.meta.get("fxscope"), "role", None) not in ("parameter", "buffer"):
             left.append(item)
             continue
-        name = f"bound_{node.name}"
-        made.register_buffer(name, item.detach())
+        name = _bind(made, node, item.detach())
         with made.graph.inserting_before(node):
             attribute = made.graph.get_attr(name)
         attribute.meta = dict(node.meta)
@@ -139,3 +140,27 @@ def bind_parameters(gm: GraphModule, inputs: list[Any]) -> tuple[GraphModule, li
     made.graph.lint()
     made.recompile()
     return made, left
+
+
+def _bind(gm: GraphModule, node: Node, tensor: Any) -> str:
+    """Make a tensor an attribute, and say where: ``L['self'].blocks.0.norm.weight`` becomes ``blocks.0.norm.weight``."""
+    import torch
+
+    original = getattr(node.meta.get("fxscope"), "original", None) or ""
+    found = re.fullmatch(r"[LG]\['\w+'\]\.(\w+(?:\.\w+)*)", original)
+    parts = found.group(1).split(".") if found else []
+    owner: Any = gm
+    for at, part in enumerate(parts):
+        inner = getattr(owner, part, None)
+        if at + 1 == len(parts) and inner is None:
+            owner.register_buffer(part, tensor)
+            return ".".join(parts)
+        if inner is None:
+            inner = torch.nn.Module()
+            owner.add_module(part, inner)
+        if type(inner) is not torch.nn.Module:  # the name is taken, by a method or by another parameter
+            break
+        owner = inner
+    name = f"bound_{node.name}"
+    gm.register_buffer(name, tensor)
+    return name

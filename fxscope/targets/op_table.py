@@ -84,10 +84,12 @@ class OpTable:
     Attributes:
         name: The target's name, for messages.
         rows: In the order of the file.
+        left_out: Why an op (overload or packet) is not in the table, where that is worth saying.
     """
 
     name: str
     rows: tuple[OpRow, ...]
+    left_out: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: str | Path) -> OpTable:
@@ -109,7 +111,7 @@ class OpTable:
         Raises:
             UsageError: An unknown or malformed key, named with its row.
         """
-        _known(document, ("name", "defaults", "op"), where)
+        _known(document, ("name", "defaults", "op", "left_out"), where)
         defaults = document.get("defaults", {})
         _known(defaults, TENSOR_KEYS, f"{where}: defaults")
         rows = []
@@ -134,7 +136,11 @@ class OpTable:
                     notes=row.get("notes", ""),
                 )
             )
-        return cls(document.get("name", Path(where).stem), tuple(rows))
+        left_out: dict[str, str] = {}
+        for row in document.get("left_out", []):
+            _known(row, ("ops", "reason"), f"{where}: left_out {row.get('ops', '?')}")
+            left_out.update(dict.fromkeys(row["ops"], row["reason"]))
+        return cls(document.get("name", Path(where).stem), tuple(rows), left_out)
 
     def problems(self) -> list[str]:
         """Ops that this PyTorch does not have, and arguments that no op of their row has; for a target's tests."""
@@ -182,7 +188,9 @@ class OpTable:
             general.append(Clause("mutation", f"{node.target} writes to its argument; functionalise the graph first"))
         rows = self.rows_for(node.target)
         if not rows:
-            return (Clause("op", f"{self.name} has no {node.target}"), *general)
+            full = str(node.target)
+            why = self.left_out.get(full) or self.left_out.get(full.rsplit(".", 1)[0])
+            return (Clause("op", f"{self.name} has no {full}{f': {why}' if why else ''}"), *general)
         failing = min((list(_row_clauses(row, node)) for row in rows), key=len)
         return (*general, *failing)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from fxscope.targets.triton.ir import Memory, Value
 from fxscope.targets.triton.lines import Part
+from fxscope.targets.triton.products import Products
 from fxscope.targets.triton.reductions import Reductions
 from fxscope.targets.triton.schedule import Schedule
 
@@ -31,12 +32,19 @@ class Source:
     lines_to_nodes: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
-class Writer(Reductions):
+class Writer(Reductions, Products):
     """Writes one kernel in the formulation that its schedule names."""
 
     def write(self) -> Source:
         """The source and how to call it."""
-        grid = {"flat": self._flat, "row": self._row, "loop": self._loop, "sums": self._sums}[self.schedule.form]()
+        forms = {
+            "flat": self._flat,
+            "row": self._row,
+            "loop": self._loop,
+            "sums": self._sums,
+            "matmul": self._matmul,
+        }
+        grid = forms[self.schedule.form]()
         arguments = [f"{m.name}_shifted_ptr" for m in self.shifted] + [f"{m.name}_ptr" for m in self.args]
         head = ["@triton.jit", f"def {self.name}({', '.join(arguments)}):", f'    """{self._title()}"""']
         constants = self._constants("\n".join(self.lines))
@@ -61,6 +69,7 @@ class Writer(Reductions):
             "VEC": self.vec,
             "PITCH": self.pitch(),
             "PROGRAMS": self.schedule.programs,
+            **self.sizes,
         }
         used = set(re.findall(r"\b[A-Z]+\b", body))
         return [f"    {name}: tl.constexpr = {size}" for name, size in sizes.items() if name in used]

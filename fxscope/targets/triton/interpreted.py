@@ -138,3 +138,23 @@ def round_to_bfloat16() -> None:
 
     cast_impl.rounds = True  # type: ignore[attr-defined]
     InterpreterBuilder.cast_impl = cast_impl
+
+
+def multiply_bfloat16() -> None:
+    """Let the interpreter multiply bfloat16 matrices as numbers; by itself it multiplies their bits."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    dot = InterpreterBuilder.create_dot
+    if getattr(dot, "widens", False):
+        return
+
+    def wide(tensor: Any) -> Any:
+        if tensor.dtype.scalar != tl.bfloat16:
+            return tensor
+        return TensorHandle((tensor.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return dot(self, wide(a), wide(b), *rest)
+
+    create_dot.widens = True  # type: ignore[attr-defined]
+    InterpreterBuilder.create_dot = create_dot

@@ -14,7 +14,7 @@ from fxscope.targets.triton.schedule import Schedule, vector
 
 RESERVED = {
     "row", "cols", "mask", "tl", "device", "libdevice", "triton", "torch", "start", "head", "inner", "base", "lane", "first", "pid", "top",
-    "N", "ROWS", "TOTAL", "BLOCK", "TILE", "VEC", "PITCH", "PROGRAMS", "max", "min", "sum", "abs", "range", "float",
+    "acc", "depth", "done", "a_tile", "b_tile", "top_tile", "height", "K", "DEPTH", "DOWN", "ACROSS", "GROUP", "N", "ROWS", "TOTAL", "BLOCK", "TILE", "VEC", "PITCH", "PROGRAMS", "max", "min", "sum", "abs", "range", "float",
     *keyword.kwlist,
 }  # fmt: skip
 
@@ -52,6 +52,7 @@ class Lines:
         self.two_d = schedule.tile > 1
         self.vec = vector(nest)
         self.fills = Fills(nest)
+        self.sizes: dict[str, int] = {}  # constants that one formulation alone has
 
     def _last_size(self) -> int:
         return self.nest.cols[-1] if self.nest.cols else 1

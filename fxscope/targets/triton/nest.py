@@ -35,7 +35,8 @@ class Nest:
         kinds: Per value ``full``, ``row``, ``col`` or ``scalar``: what it varies over.
     """
 
-    def __init__(self, kernel: Kernel, axes: Axes) -> None:
+    def __init__(self, kernel: Kernel, axes: Axes, columns: set[int] | None = None) -> None:
+        """``columns``: the axes that are columns; by default what is reduced, or everything."""
         self.kernel = kernel
         self.axes = axes
         self.reductions = [v for v in kernel.values if v.op == "reduce" and not v.partial]
@@ -43,7 +44,9 @@ class Nest:
         full: set[int] = set()
         for value in kernel.values:
             full.update(axes.all(value.dims))
-        if self.reductions:
+        if columns is not None:
+            col_axes = columns
+        elif self.reductions:
             col_axes = set(axes.flat(self.reductions[0].reduced))
         elif self.partials:
             col_axes = full - set(axes.flat(self.partials[0].reduced))

@@ -13,7 +13,7 @@ from fxscope.targets.triton.builder import HALF
 from fxscope.targets.triton.ir import Value
 from fxscope.targets.triton.nest import Nest
 
-Form = Literal["flat", "row", "loop", "sums"]
+Form = Literal["flat", "row", "loop", "sums", "matmul", "library"]
 Live = Literal["keep", "repack", "reread"]
 Weights = Literal["reload", "hoist", "shifted"]
 BIG = 32 * 2**20  # bytes from which a tensor is worth a cache hint
@@ -27,6 +27,7 @@ class Schedule:
     Attributes:
         form: flat: blocks of elements in memory order. row: a program holds whole rows. loop: a program runs along its rows in
             blocks, once per reduction and once to write. sums: sums over the rows alone, by programs that run down them.
+            matmul: tiles of a matrix product, with what follows it. library: the product by the library, what follows in a kernel.
         block: Elements (flat) or columns that one tensor of the program spans; a power of two.
         tile: Rows of a program at a time.
         chunks: Tensors that a row is cut into.
@@ -37,6 +38,7 @@ class Schedule:
         weights: Column vectors: ``reload`` for each row, ``hoist`` out of the loop over rows, or ``shifted`` copies in memory.
         prefetch: Load the next row of a persistent program before this one is computed.
         hints: evict_last on large loads.
+        depth, stages: matmul: elements of the sum that a step takes, and steps that are loaded ahead.
     """
 
     form: Form
@@ -52,9 +54,15 @@ class Schedule:
     hints: bool = False
     maxnreg: int | None = None
     fast: bool = False
+    depth: int = 0
+    stages: int | None = None
 
     def text(self) -> str:
         """A few words for tables and comments."""
+        if self.form == "library":
+            return "the library's product, and a kernel for what follows"
+        if self.form == "matmul":
+            return f"matmul, tiles of {self.tile}x{self.block}, {self.depth} deep, {self.warps} warps, {self.stages} stages"
         words = [self.form, f"block {self.block}", f"{self.warps} warps"]
         words += [f"{self.tile} rows a tile"] * (self.tile > 1) + [f"{self.chunks} chunks"] * (self.chunks > 1)
         words += ["window"] * self.window + [f"{self.programs} programs"] * bool(self.programs)
@@ -62,6 +70,9 @@ class Schedule:
         words += ["prefetch"] * self.prefetch + ["evict_last"] * self.hints
         words += [f"maxnreg {self.maxnreg}"] * bool(self.maxnreg) + ["fast math"] * self.fast
         return ", ".join(words)
+
+
+LIBRARY = Schedule("library", 0)
 
 
 def power_of_two(n: int) -> int:
@@ -115,6 +126,10 @@ def traffic(nest: Nest) -> int:
 
 def candidates(nest: Nest) -> list[Schedule]:
     """Formulations worth timing, the one to take untimed first."""
+    from fxscope.targets.triton.matmul import MatmulNest, formulations
+
+    if isinstance(nest, MatmulNest):
+        return formulations(nest)
     fast = half_outputs(nest)
     hints = any(v.memory and nest.big(v.memory) >= BIG for v in nest.kernel.values)
     if not nest.reductions and not nest.partials:

@@ -18,8 +18,9 @@ import torch
 from fxscope.targets.triton import module
 from fxscope.targets.triton.emit import Source
 from fxscope.targets.triton.ir import Memory
+from fxscope.targets.triton.matmul import MatmulNest, Operand
 from fxscope.targets.triton.nest import Nest
-from fxscope.targets.triton.schedule import Schedule, candidates
+from fxscope.targets.triton.schedule import LIBRARY, Schedule, candidates
 
 Write = Callable[[Nest, Schedule], Source]
 Log = Callable[[str, Schedule, float | None, str], None]
@@ -56,7 +57,8 @@ class Tuner:
         options = candidates(nest)
         if len(options) == 1:
             return options[0]
-        path = tuned_path(write(nest, options[0]), options, torch.cuda.get_device_name(self.device))
+        written = next(option for option in options if option.form != "library")
+        path = tuned_path(write(nest, written), options, torch.cuda.get_device_name(self.device))
         known = known_choice(path, options)
         if known is not None:
             return known
@@ -70,8 +72,18 @@ class Tuner:
     def measure(
         self, nest: Nest, write: Write, name: str, options: Sequence[Schedule], values: dict[str, torch.Tensor]
     ) -> list[tuple[Schedule, float]]:
-        """Seconds of one launch of every candidate that is fit to run."""
+        """Seconds of one launch (of both launches of ``library``) of every candidate that is fit to run."""
         capability = torch.cuda.get_device_capability(self.device)
+        timed: list[tuple[Schedule, float]] = []
+        runs: dict[Schedule, Callable[[int], None]] = {}
+        reference: dict[str, torch.Tensor] = {}
+        if isinstance(nest, MatmulNest):
+            options = [option for option in options if option.form != "library"]
+            runs[LIBRARY] = self._library(nest, name, values)
+            runs[LIBRARY](0)
+            reference = {key: item.clone() for key, item in runs[LIBRARY].outputs.items()}  # type: ignore[attr-defined]
+            _warm_up(runs[LIBRARY])
+            timed.append((LIBRARY, replay_seconds(runs[LIBRARY], launches=6, repeats=5)))
         sources = [write(nest, option) for option in options]
 
         def build(source: Source) -> module.Binary | Exception:
@@ -82,8 +94,6 @@ class Tuner:
 
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
             binaries = list(pool.map(build, sources))
-        timed: list[tuple[Schedule, float]] = []
-        runs: dict[Schedule, Callable[[int], None]] = {}
         for option, binary in zip(options, binaries, strict=True):
             source = write(nest, option)  # again: it sizes the partial sums
             seconds, why = None, ""
@@ -95,7 +105,7 @@ class Tuner:
                     why = f"spills {spills} registers"
                 else:
                     run = self._runner(nest, source, binary, values)
-                    why = self._check(nest, source, run)
+                    why = self._check(nest, source, run) or _unlike(run, reference)
                     if not why:
                         if not runs:
                             _warm_up(run)
@@ -135,7 +145,42 @@ class Tuner:
             shifted = [shifted_copies(tensors[m.name], n, -(-n // 64) * 64, interpreted=False) for m in source.shifted]
             launch(*shifted, *(tensors[m.name] for m in source.args))
 
+        run.sets = sets  # type: ignore[attr-defined]
         run.outputs = {name: calls[0][name] for name in written}  # type: ignore[attr-defined]
+        return run
+
+    def _library(self, nest: MatmulNest, name: str, values: dict[str, torch.Tensor]) -> Callable[[int], None]:
+        """The library's product into memory, and the best kernel for what follows."""
+        assert nest.tail is not None
+        assert nest.write_tail is not None
+        assert nest.library.extern is not None
+        schedule = self.choose(nest.tail, nest.write_tail, f"{name}_tail", values)
+        source = nest.write_tail(nest.tail, schedule)
+        binary = module.compile_binary(source, torch.cuda.get_device_capability(self.device))
+        after = self._runner(nest.tail, source, binary, values)
+        memory = nest.product[0].memory
+        assert memory is not None
+        call = nest.library.extern[0].overloadpacket.out
+        rows, cols = nest.row_count, nest.col_count
+        operands: list[tuple[Operand, tuple[int, ...]]] = [(nest.a, (rows, nest.depth)), (nest.b, (nest.depth, cols))]
+        if nest.bias is not None:
+            # A bias as the program has it, a vector: for a matrix the library takes another way.
+            operands.insert(0, (nest.bias, (rows, cols) if nest.bias.rows else (cols,)))
+
+        def operand(place: Operand, shape: tuple[int, ...], copy: int) -> torch.Tensor:
+            base = self._tensor(place.memory, False, values, copy)
+            strides = (place.rows, place.cols)[-len(shape) :]
+            return base.as_strided(shape, strides, base.storage_offset() + place.offset)
+
+        sets = after.sets  # type: ignore[attr-defined]
+        given = [[operand(*pair, copy) for pair in operands] for copy in range(sets)]
+        results = [self._tensor(memory, False, values, copy) for copy in range(sets)]
+
+        def run(i: int) -> None:
+            call(*given[i % sets], out=results[i % sets])
+            after(i)
+
+        run.outputs = after.outputs  # type: ignore[attr-defined]
         return run
 
     def _check(self, nest: Nest, source: Source, run: Any) -> str:
@@ -159,6 +204,17 @@ class Tuner:
         if written and memory.dtype.is_floating_point:
             self.pool[key].fill_(math.nan)
         return self.pool[key]
+
+
+def _unlike(run: Any, reference: dict[str, torch.Tensor]) -> str:
+    """How a product in one kernel differs from the library's beyond rounding; empty where it does not, or where there is none."""
+    for name, want in reference.items():
+        got = run.outputs[name]
+        allowed = 1e-2 if want.dtype.itemsize == 2 or torch.get_float32_matmul_precision() != "highest" else 1e-4
+        error = float((got.double() - want.double()).norm() / want.double().norm().clamp_min(1e-30))
+        if not error <= allowed:
+            return f"{name} differs from the library's by {error:.1e}"
+    return ""
 
 
 def tuned_path(source: Source, options: Sequence[Schedule], device_name: str) -> Path:

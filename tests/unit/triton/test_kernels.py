@@ -147,6 +147,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from fxscope.targets.triton import module
 from fxscope.targets.triton.executable import Compiled, first_candidate
+from fxscope.targets.triton.schedule import candidates
 
 def chain(x, b):
     return torch.tanh(torch.relu(x + b) * 0.5) + x
@@ -155,14 +156,18 @@ def loss(x, w, g):
     _, mean, rstd = torch.ops.aten.native_layer_norm(x, [x.shape[-1]], w, w, 1e-5)
     return torch.ops.aten.native_layer_norm_backward(g, x, [x.shape[-1]], mean, rstd, w, w, [True, True, True])
 
-def check(function, *shapes, dtype):
+def tiles(nest, write, name, values):
+    options = candidates(nest)
+    return next((o for o in options if (o.form, o.tile, o.block) == ("matmul", 64, 64)), options[0])
+
+def check(function, *shapes, dtype, choose=first_candidate):
     with FakeTensorMode():
         args = [torch.empty(shape, dtype=dtype) for shape in shapes]
         gm = make_fx(function, tracing_mode="real")(*args)
     out = gm.graph.output_node()
     out.args = (tuple(out.args[0]) if isinstance(out.args[0], (tuple, list)) else (out.args[0],),)
     gm.recompile()
-    for source in Compiled(gm, args, first_candidate, torch.device("cpu"), False, bind=False).sources:
+    for source in Compiled(gm, args, choose, torch.device("cpu"), False, bind=False).sources:
         ptx = module.compile_binary(source, (9, 0)).kernel.asm["ptx"]
         print(source.name, "v4.b32" in ptx)
 
@@ -171,6 +176,7 @@ check(lambda x: torch.softmax(x, -1), big, dtype=torch.bfloat16)
 check(lambda x: torch.amax(x, -1) + torch.argmax(x, -1), (64, 1000), dtype=torch.float32)
 check(chain, big, (16383,), dtype=torch.bfloat16)
 check(loss, (4096, 256), (256,), (4096, 256), dtype=torch.bfloat16)
+check(lambda a, b, c: torch.relu(torch.addmm(c, a, b)), (256, 128), (128, 256), (256,), dtype=torch.bfloat16, choose=tiles)
 """
 
 
@@ -184,7 +190,8 @@ def test_kernels_compile_for_an_h200_without_one_with_16_byte_accesses_on_ragged
     assert done.returncode == 0, done.stderr[-3000:]
     lines = dict(line.split() for line in done.stdout.splitlines())
     assert lines["fused_softmax"] == lines["fused_add_relu_mul_tanh"] == "True"
-    assert len(lines) >= 5
+    assert "fused_addmm_relu" in lines
+    assert len(lines) >= 6
 
 
 def test_source_names_tensors_and_cites_each_line_once() -> None:
