@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fxscope.errors import UsageError
+from fxscope.passes.private import private
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
 
 Table = Mapping[Any, Callable[..., Any]]
+LOWERING = "lowering to functional ATen"
 TABLES = ("none", "core", "inductor", "prims")
 
 
@@ -24,26 +26,19 @@ def decomposition_table(choice: str | Table) -> dict[Any, Callable[..., Any]]:
     Raises:
         UsageError: An unknown name.
     """
+    feature = f"the table of decompositions '{choice}'"
     if not isinstance(choice, str):
         return dict(choice)
     if choice == "none":
         return {}
     if choice == "core":
-        from torch._decomp import core_aten_decompositions
-
-        return dict(core_aten_decompositions())
+        return dict(private("torch._decomp.core_aten_decompositions", feature)())
     if choice == "inductor":
-        from importlib import import_module
-
-        from torch._inductor.decomposition import select_decomp_table
-
-        import_module("torch._inductor.lowering")  # some functions of the table ask it what Inductor would do
-
-        return dict(select_decomp_table())
+        table = private("torch._inductor.decomposition.select_decomp_table", feature)
+        private("torch._inductor.lowering", feature)  # some functions of the table ask it what Inductor would do
+        return dict(table())
     if choice == "prims":
-        from torch._decomp import decomposition_table as table
-
-        return dict(table)
+        return dict(private("torch._decomp.decomposition_table", feature))
     raise UsageError(f"no table of decompositions '{choice}'; one of {', '.join(TABLES)}")
 
 
@@ -66,12 +61,12 @@ def to_aten(
         UsageError: The graph cannot be traced with fake tensors (a custom op without a fake kernel, say), in one line.
     """
     import torch
-    from torch._dispatch.python import enable_python_dispatcher
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.traceback import preserve_node_meta
     from torch.utils._pytree import TreeSpec, tree_flatten
 
     table = decomposition_table(decompositions)
+    enable_python_dispatcher = private("torch._dispatch.python.enable_python_dispatcher", LOWERING)
     owned = tensors_of(gm)
     runner = interpreter_module(gm)
     given = gm.graph.find_nodes(op="placeholder")
@@ -86,11 +81,12 @@ def to_aten(
         return leaves
 
     mode = "symbolic" if dynamic else "fake"
+    traced = functional(inner)
     try:
         with torch.no_grad(), preserve_node_meta(), enable_python_dispatcher():
-            made = make_fx(
-                functional(inner), decomposition_table=table, tracing_mode=mode, _allow_non_fake_inputs=True
-            )(*owned.values(), *inputs)
+            made = make_fx(traced, decomposition_table=table, tracing_mode=mode, _allow_non_fake_inputs=True)(
+                *owned.values(), *inputs
+            )
     except Exception as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else ""
         raise UsageError(f"the graph cannot be lowered to ATen: {type(error).__name__}: {first}") from error
@@ -104,20 +100,24 @@ def functional(function: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
     its running statistics.
     """
     import torch
-    from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+
+    tensor_type = private("torch._subclasses.functional_tensor.FunctionalTensor", LOWERING)
+    tensor_mode = private("torch._subclasses.functional_tensor.FunctionalTensorMode", LOWERING)
+    sync, plain = private("torch._sync", LOWERING), private("torch._from_functional_tensor", LOWERING)
+    keyset, key = private("torch._C.DispatchKeySet", LOWERING), private("torch._C.DispatchKey", LOWERING)
+    excluded = private("torch._C._ExcludeDispatchKeyGuard", LOWERING)
 
     def wrap(value: Any) -> Any:
-        return FunctionalTensor.to_functional(value) if isinstance(value, torch.Tensor) else value
+        return tensor_type.to_functional(value) if isinstance(value, torch.Tensor) else value
 
     def unwrap(value: Any) -> Any:
-        if not isinstance(value, FunctionalTensor):
+        if not isinstance(value, tensor_type):
             return value
-        torch._sync(value)
-        return torch._from_functional_tensor(value.elem)
+        sync(value)
+        return plain(value.elem)
 
     def run(*flat: Any) -> list[Any]:
-        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
-        with torch._C._ExcludeDispatchKeyGuard(keys), FunctionalTensorMode():
+        with excluded(keyset(key.Functionalize)), tensor_mode():
             wrapped = [wrap(value) for value in flat]
             results = [unwrap(value) for value in function(*wrapped)]
             after = [unwrap(value) for value in wrapped]

@@ -14,12 +14,14 @@ from fxscope.passes.analysis import node_flops, value_bytes
 from fxscope.passes.aten import Table, decomposition_table, interpreter_module, tensors_of
 from fxscope.passes.module import clone
 from fxscope.passes.no_ops import is_no_op
+from fxscope.passes.private import private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch.fx import GraphModule, Node
 
+JOINT = "the joint graph"
 PARTITIONERS = ("default", "min-cut")
 
 
@@ -158,8 +160,10 @@ def to_joint(gm: GraphModule, inputs: Sequence[Any], *, decompositions: str | Ta
         UsageError: Nothing requires a gradient, or AOTAutograd refuses the graph, in one line.
     """
     import torch
-    from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 
+    aot_module_simplified = private("torch._functorch.aot_autograd.aot_module_simplified", JOINT)
+    make_boxed_func = private("torch._functorch.aot_autograd.make_boxed_func", JOINT)
+    preserve_rng_state = private("torch._dynamo.utils.preserve_rng_state", JOINT)
     found: list[Joint] = []
 
     def keep(joint: GraphModule, joint_inputs: Any, *, num_fwd_outputs: int, **rest: Any) -> Any:
@@ -168,7 +172,7 @@ def to_joint(gm: GraphModule, inputs: Sequence[Any], *, decompositions: str | Ta
 
     owned, flat = _lift(gm)
     try:
-        with torch.enable_grad(), torch._dynamo.utils.preserve_rng_state():
+        with torch.enable_grad(), preserve_rng_state():
             aot_module_simplified(
                 flat,
                 [*owned, *inputs],
@@ -208,14 +212,10 @@ def partition_function(name: str) -> Callable[..., Any]:
     Raises:
         UsageError: An unknown name.
     """
-    from torch._functorch import partitioners
-
-    if name == "default":
-        function: Callable[..., Any] = partitioners.default_partition
-    elif name == "min-cut":
-        function = partitioners.min_cut_rematerialization_partition
-    else:
+    names = {"default": "default_partition", "min-cut": "min_cut_rematerialization_partition"}
+    if name not in names:
         raise UsageError(f"no partitioner '{name}'; one of {', '.join(PARTITIONERS)}")
+    function: Callable[..., Any] = private(f"torch._functorch.partitioners.{names[name]}", f"the partitioner '{name}'")
     return function
 
 
@@ -271,7 +271,6 @@ def _lift(gm: GraphModule) -> tuple[list[Any], Any]:
 
 @contextmanager
 def _budget(budget: float) -> Iterator[None]:
-    from torch._functorch import config
-
+    config = private("torch._functorch.config", "a memory budget")
     with config.patch(activation_memory_budget=budget):
         yield

@@ -10,6 +10,7 @@ import msgspec
 
 from fxscope.passes import numeric
 from fxscope.passes.convolution import Convolution, read_convolution
+from fxscope.passes.private import private
 from fxscope.passes.split import boundary, extract
 
 if TYPE_CHECKING:
@@ -108,8 +109,7 @@ def _explain(tool: str, gm: GraphModule) -> str:
 
 
 def _fuse(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any] | None:
-    from torch.fx.experimental.optimization import fuse
-
+    fuse = private("torch.fx.experimental.optimization.fuse", "fx.optimization.fuse")
     if not any(node.op == "call_module" for node in gm.graph.nodes):
         return None
     before = len(gm.graph.nodes)
@@ -128,7 +128,8 @@ def _efficient(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 def _compiled(gm: GraphModule, **settings: Any) -> Callable[..., Any]:
     """Compiled by Inductor under settings that hold while it compiles, on its first call."""
     import torch
-    from torch._inductor import config
+
+    config = private("torch._inductor.config", "Inductor's own folding")
 
     def call(*inputs: Any) -> Any:
         torch._dynamo.reset()

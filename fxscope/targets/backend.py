@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxscope.passes.aten import Table, decomposition_table
 from fxscope.passes.partition import Benefit, Partition, partition
+from fxscope.passes.private import private
 from fxscope.passes.split import split
 from fxscope.targets.specialise import Specialised, specialisable
 
@@ -102,6 +103,7 @@ def make_backend(
         on_report: Called with each lowered graph as it is made.
     """
     lowered: list[Lowered] = []
+    feature = f"the backend fxscope_{target.name}"
 
     def compiler(kind: str) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
         def build(gm: GraphModule) -> Callable[..., Any]:
@@ -114,8 +116,7 @@ def make_backend(
             return made.module
 
         def compile_graph(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            from torch._functorch.aot_autograd import make_boxed_func
-
+            make_boxed_func = private("torch._functorch.aot_autograd.make_boxed_func", feature)
             if specialise and specialisable(gm):
                 return make_boxed_func(Specialised(gm, build, lambda: build(gm), limit=specialise, name=target.name))
             return make_boxed_func(build(gm))
@@ -123,10 +124,9 @@ def make_backend(
         return compile_graph
 
     def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        from torch._dynamo.backends.common import aot_autograd
-
         from fxscope.passes.joint import partition_function
 
+        aot_autograd = private("torch._dynamo.backends.common.aot_autograd", feature)
         compile_with = aot_autograd(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),

@@ -94,8 +94,10 @@ class Inductor:
             CheckFailed: Inductor raised; its first line is in the message.
         """
         import torch
-        from torch._inductor.utils import run_and_get_code
 
+        from fxscope.passes.private import private
+
+        run_and_get_code = private("torch._inductor.utils.run_and_get_code", "the executor inductor")
         # A copy: torch.compile marks what it compiles. Fresh Dynamo state, so that earlier graphs leave no guards behind.
         compiled = torch.compile(_plain(island), backend="inductor", dynamic=False, fullgraph=False)
         try:
