@@ -37,6 +37,7 @@ def fxscope_npu(gm: GraphModule, inputs: Sequence[Any], *, options: dict[str, An
     from fxscope.passes.cost import benefit_of
     from fxscope.targets.backend import make_backend
     from fxscope.targets.npu.device import NpuTarget
+    from fxscope.targets.npu.encoder_layer import decompositions
 
     options = dict(options or {})
     unknown = sorted(set(options) - set(OPTIONS))
@@ -59,7 +60,7 @@ def fxscope_npu(gm: GraphModule, inputs: Sequence[Any], *, options: dict[str, An
 
     compile_with = make_backend(
         target,
-        decompositions="core",
+        decompositions=decompositions(),
         benefit=benefit_of(target) if options.get("benefit") else None,
         specialise=options.get("sizes", SIZES),
         on_report=report,
