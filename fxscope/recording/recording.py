@@ -20,7 +20,7 @@ from fxscope.trace.keep import renew, resume
 from fxscope.trace.line import BadEnvelope, payload_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from fxscope.recording.process import Process
     from fxscope.recording.records import (
@@ -67,18 +67,12 @@ class Recording:
     @property
     def session(self) -> Session:
         """The program that ran."""
-        if "session" not in self._cached:
-            self._cached["session"] = build_session(self._name, self._session_file, self._builder)
-        session: Session = self._cached["session"]
-        return session
+        return self._once("session", lambda: build_session(self._name, self._session_file, self._builder))
 
     @property
     def totals(self) -> Totals:
         """The counts that every front door shows."""
-        if "totals" not in self._cached:
-            self._cached["totals"] = count_totals(self._builder, sum(self.unknown_events().values()))
-        totals: Totals = self._cached["totals"]
-        return totals
+        return self._once("totals", lambda: count_totals(self._builder, sum(self.unknown_events().values())))
 
     @property
     def compiles(self) -> list[Compile]:
@@ -88,11 +82,8 @@ class Recording:
     @property
     def graph_breaks(self) -> list[GraphBreak]:
         """One per site and kind, most frequent first."""
-        if "graph_breaks" not in self._cached:
-            rows = self._builder.breaks.values()
-            self._cached["graph_breaks"] = sorted(rows, key=lambda row: (-row.count, row.events[0]))
-        found: list[GraphBreak] = self._cached["graph_breaks"]
-        return found
+        rows = self._builder.breaks.values()
+        return self._once("graph_breaks", lambda: sorted(rows, key=lambda row: (-row.count, row.events[0])))
 
     @property
     def recompiles(self) -> list[Recompile]:
@@ -129,10 +120,7 @@ class Recording:
         """Symbolic sizes made, fixed and guarded; decoded at the first call."""
         from fxscope.recording.shapes import read_shape_events
 
-        if "shape_events" not in self._cached:
-            self._cached["shape_events"] = list(read_shape_events(self._builder))
-        found: list[ShapeEvent] = self._cached["shape_events"]
-        return found
+        return self._once("shape_events", lambda: list(read_shape_events(self._builder)))
 
     def unknown_events(self) -> dict[str, int]:
         """Events whose name this reader does not know, with their counts."""
@@ -162,15 +150,17 @@ class Recording:
         Raises:
             UsageError: There is no such event.
         """
-        log, number = split_number(event)
-        if not (0 <= log < len(self._builder.logs) and number < len(self._builder.logs[log])):
-            raise UsageError(f"no event {event} in {self._name}")
-        return self._builder.logs[log].text(number)
+        index, number = self._located(event)
+        return index.text(number)
 
     def size(self, event: int) -> int:
         """Bytes of the payload of one event as it lies in the log; 0 where it has none."""
-        log, number = split_number(event)
-        return self._builder.logs[log].size(number)
+        index, number = self._located(event)
+        return index.size(number)
+
+    def log_of(self, event: int) -> str:
+        """Path or URL of the log that an event lies in."""
+        return self._located(event)[0].source.path
 
     def intact(self, event: int) -> bool:
         """Whether the payload of an event is what was written: its MD5 is the one in the envelope."""
@@ -184,11 +174,9 @@ class Recording:
         Raises:
             UsageError: There is no such event, or its envelope is broken.
         """
-        log, number = split_number(event)
-        if not (0 <= log < len(self._builder.logs) and number < len(self._builder.logs[log])):
-            raise UsageError(f"no event {event} in {self._name}")
+        index, number = self._located(event)
         try:
-            return self._builder.logs[log].event(number)
+            return index.event(number)
         except BadEnvelope as error:
             raise UsageError(f"event {event} of {self._name} is broken: {error}") from error
 
@@ -218,8 +206,7 @@ class Recording:
         attempt = self._builder.by_key.get(compile_.key)
         if attempt is None or attempt.guards_event < 0:
             return []
-        log, number = split_number(attempt.guards_event)
-        index = self._builder.logs[log]
+        index, number = self._located(attempt.guards_event)
         process = self._process(attempt.guards_event)
         if index.names[index.kinds[number]] == "dynamo_guards":
             return parse_guard_json(index.text(number), process.stack)
@@ -319,15 +306,23 @@ class Recording:
         self._add_logs(paths)
         self._scan()
 
+    def _located(self, event: int) -> tuple[LogIndex, int]:
+        log, number = split_number(event)
+        if not (0 <= log < len(self._builder.logs) and number < len(self._builder.logs[log])):
+            raise UsageError(f"no event {event} in {self._name}")
+        return self._builder.logs[log], number
+
     def _process(self, event: int) -> Process:
         log, _ = split_number(event)
         return self._builder.process(log, self.event(event))
 
     def _sorted(self, name: str, records: list[Any]) -> list[Any]:
+        return self._once(name, lambda: sorted(records, key=lambda record: record.started))
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
         if name not in self._cached:
-            self._cached[name] = sorted(records, key=lambda record: record.started)
-        found: list[Any] = self._cached[name]
-        return found
+            self._cached[name] = make()
+        return self._cached[name]
 
 
 def open_recording(path: str | Path) -> Recording:

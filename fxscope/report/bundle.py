@@ -12,10 +12,10 @@ from fxscope.errors import UsageError
 from fxscope.graph.load import load_graph, recorded_symbols
 from fxscope.graph.repro import repro
 from fxscope.names import SESSION_FILE
+from fxscope.recording.process import triple_of
 from fxscope.recording.recording import open_recording
 from fxscope.report.safe import plain
 from fxscope.report.scrub import scrub
-from fxscope.trace.folder import find_logs
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
@@ -48,12 +48,17 @@ def bundle(path: str | Path, graph_id: str, stage: str, out: Path, hide: frozens
     recording = open_recording(path)
     compile_ = recording.find(graph_id)
     text = recording.graph(compile_, stage)
-    log = find_logs(path)[text.event >> 32]
+    log = recording.log_of(text.event)
     frame = recording.event(text.event).envelope
+    # Outside any frame only the place in the log tells.
+    outside = set()
+    if triple_of(frame) == (None, None, None):
+        outside = {number for number, _ in recording.events() if recording.key_of(number) == compile_.key}
+    first = text.event >> 32 << 32
     recording.close()
 
     def wanted(event: Event) -> bool:
-        if event.name == "str":
+        if event.name == "str" or first + event.number in outside:
             return True
         if event.envelope.get("frame_id") is None:
             return event.name == "artifact" and isinstance(event.value, dict) and event.value.get("name") in _GLOBAL

@@ -50,3 +50,12 @@ def test_bad_input_is_one_line(shared: Path, tmp_path: Path) -> None:
     (tmp_path / "y.zip").touch()
     with pytest.raises(UsageError, match="exists already"):
         bundle(path, "0/0", "dynamo", tmp_path / "y.zip", frozenset(TOPICS))
+
+
+def test_what_was_compiled_ahead_of_time_is_bundled_too(tmp_path: Path) -> None:
+    log = Path(__file__).resolve().parents[2] / "data" / "traces" / "aot_inductor.log.xz"
+    names = bundle(log, "-/-", "inference", tmp_path / "bug.zip", frozenset(TOPICS))
+    assert {"issue.md", "graph.txt", "repro.py"} <= set(names)
+    with zipfile.ZipFile(tmp_path / "bug.zip") as file:
+        file.extractall(tmp_path)
+    assert open_recording(tmp_path / "log").find("-/-").stages == open_recording(log).find("-/-").stages
