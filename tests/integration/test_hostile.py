@@ -135,6 +135,8 @@ COMMANDS: list[tuple[str, ...]] = [
     ("annotate", "{}", "--html", "margin.html"),
     ("ranks", "{}"),
     ("ranks", "{}", "--json"),
+    ("index", "{}"),
+    ("index", "{}", "--json"),
     ("bundle", "{}", "--graph", "0/0", "-o", "issue.zip"),
     ("scrub", "{}", "clean"),
     ("diff", "{}", "{}"),
