@@ -17,11 +17,9 @@ from typing import Any
 
 import msgspec
 
-from fxscope.errors import UsageError
-from fxscope.graph.arguments import node_refs
-from fxscope.graph.dtypes import item_bytes
-from fxscope.graph.records import Graph, Node, Ref, TensorMeta
-from fxscope.graph.symbols import Number, evaluate, metas, symbol_values
+from fxscope.graph.records import Graph, Node
+from fxscope.graph.shapes import Shapes, Unknown
+from fxscope.graph.symbols import Number, metas, symbol_values
 
 _CONVOLUTIONS = {"conv1d", "conv2d", "conv3d", "convolution", "_convolution", "cudnn_convolution"}
 _TRANSPOSED = {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
@@ -77,10 +75,6 @@ class GraphCost(msgspec.Struct, kw_only=True):
     symbols: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class _Unknown(Exception):
-    """No formula, or a shape that the log does not hold."""
-
-
 def graph_cost(graph: Graph, symbols: Mapping[str, int] | None = None) -> GraphCost:
     """Cost of every node, the sums, and what could not be estimated.
 
@@ -114,14 +108,14 @@ def node_cost(node: Node, by_name: Mapping[str, Node], values: Mapping[str, Numb
         values: Values of symbols.
     """
     short = short_name(node)
-    shapes = _Shapes(node, by_name, values or {})
+    shapes = Shapes(node, by_name, values or {})
     if short in _FREE:
         return NodeCost(flops=0, read=0, written=0)
     flops = read = written = None
     # What is unknown stays None, and graph_cost names it.
-    with contextlib.suppress(_Unknown, IndexError):
+    with contextlib.suppress(Unknown, IndexError):
         flops = _flops(short, node, shapes)
-    with contextlib.suppress(_Unknown):
+    with contextlib.suppress(Unknown):
         written = shapes.output_bytes()
         # A lookup reads the rows it returns, not its whole table; what makes a tensor from numbers reads none.
         read = shapes.input_bytes() if short not in ("embedding", "gather", "index", "index_select") else written
@@ -134,92 +128,16 @@ def short_name(node: Node) -> str:
     return parts[3] if node.target.startswith("torch.ops.") and len(parts) > 3 else parts[-1]
 
 
-class _Shapes:
-    """Sizes of what a node reads and writes."""
-
-    def __init__(self, node: Node, by_name: Mapping[str, Node], values: Mapping[str, Number]) -> None:
-        self.node = node
-        self.by_name = by_name
-        self.values = values
-
-    def sizes(self, meta: TensorMeta) -> tuple[int, ...]:
-        try:
-            return tuple(size if isinstance(size, int) else int(evaluate(size, self.values)) for size in meta.shape)
-        except UsageError as error:
-            raise _Unknown(str(error)) from None
-
-    def of(self, arg: Any) -> tuple[int, ...]:
-        """Shape of an argument that is a tensor."""
-        if isinstance(arg, Ref) and arg.node in self.by_name:
-            meta = self.by_name[arg.node].meta
-            if isinstance(meta, TensorMeta):
-                return self.sizes(meta)
-        raise _Unknown("not a tensor whose shape is known")
-
-    def arg(self, position: int, keyword: str = "") -> tuple[int, ...]:
-        """Shape of the argument at a position, or by its keyword."""
-        if len(self.node.args) > position:
-            return self.of(self.node.args[position])
-        return self.of(self.node.kwargs.get(keyword))
-
-    def output(self) -> tuple[int, ...]:
-        if isinstance(self.node.meta, TensorMeta):
-            return self.sizes(self.node.meta)
-        raise _Unknown("output shape is not printed")
-
-    def output_or_first(self) -> int:
-        """Elements of the output; where the log does not print it, of the largest tensor argument."""
-        try:
-            return math.prod(self.output())
-        except _Unknown:
-            return self.largest()
-
-    def largest(self) -> int:
-        found = [math.prod(self.sizes(meta)) for meta in self._inputs()]
-        if not found:
-            raise _Unknown("no tensor argument")
-        return max(found)
-
-    def _inputs(self) -> list[TensorMeta]:
-        names = dict.fromkeys(node_refs(self.node))
-        return [meta for name in names if name in self.by_name for meta in metas(self.by_name[name])]
-
-    def _bytes(self, meta: TensorMeta) -> int:
-        size = item_bytes(meta.dtype)
-        if size is None:
-            raise _Unknown(f"dtype {meta.dtype}")
-        return int(math.prod(self.sizes(meta)) * size)
-
-    def input_bytes(self) -> int:
-        for name in dict.fromkeys(node_refs(self.node)):
-            known = self.by_name.get(name)
-            if known is not None and known.meta is None and known.symbol is None and known.role != "symbol":
-                raise _Unknown(f"{name} has no description")
-        return sum(map(self._bytes, self._inputs()))
-
-    def output_bytes(self) -> int:
-        """Bytes of the output, or, of several outputs, of those that are taken out of it."""
-        if self.node.symbol is not None:
-            return 0
-        found = list(metas(self.node))
-        if not found:
-            users = [self.by_name[name] for name in self.node.users if name in self.by_name]
-            found = [meta for user in users if user.target == "operator.getitem" for meta in metas(user)]
-        if not found:
-            raise _Unknown("output shape is not printed")
-        return sum(map(self._bytes, found))
-
-
-def _flops(short: str, node: Node, shapes: _Shapes) -> int:
+def _flops(short: str, node: Node, shapes: Shapes) -> int:
     if node.symbol is not None:
         return 0
     for names, formula in _FORMULAS:
         if short in names:
             return formula(short, node, shapes)
-    raise _Unknown(short)
+    raise Unknown(short)
 
 
-def _matmul(short: str, node: Node, shapes: _Shapes) -> int:
+def _matmul(short: str, node: Node, shapes: Shapes) -> int:
     """2·M·N·K per product; the shared dimension is the last one of the left factor."""
     start = {"addmm": 1, "baddbmm": 1, "addmv": 1}.get(short, 0)
     left = shapes.arg(start, "mat1" if start else "input")
@@ -239,10 +157,10 @@ def _matmul(short: str, node: Node, shapes: _Shapes) -> int:
     ):
         rows = math.prod(shapes.output())
         return 2 * rows * left[-1]
-    raise _Unknown(short)
+    raise Unknown(short)
 
 
-def _convolution(short: str, node: Node, shapes: _Shapes) -> int:
+def _convolution(short: str, node: Node, shapes: Shapes) -> int:
     """2 · output elements · (input channels per group · kernel): the weight without its first dimension."""
     weight = shapes.arg(1, "weight")
     transposed = short in _TRANSPOSED or (
@@ -252,19 +170,19 @@ def _convolution(short: str, node: Node, shapes: _Shapes) -> int:
     return 2 * spatial * math.prod(weight[1:])
 
 
-def _convolution_backward(short: str, node: Node, shapes: _Shapes) -> int:
+def _convolution_backward(short: str, node: Node, shapes: Shapes) -> int:
     """Each wanted gradient of input and weight costs what forward did; that of the bias a sum."""
     gradient, weight = shapes.arg(0), shapes.arg(2)
     wanted = node.args[10] if len(node.args) > 10 else [True, True, False]
     if not isinstance(wanted, (list, tuple)):
-        raise _Unknown("output mask")
+        raise Unknown("output mask")
     transposed = node.args[7] is True
     spatial = math.prod(shapes.arg(1)) if transposed else math.prod(gradient)
     forward = 2 * spatial * math.prod(weight[1:])
     return forward * sum(map(bool, wanted[:2])) + (math.prod(gradient) if wanted[2] else 0)
 
 
-def _attention(short: str, node: Node, shapes: _Shapes) -> int:
+def _attention(short: str, node: Node, shapes: Shapes) -> int:
     """Two products (scores, values) of 2·B·H·S·T·D each; five in the backward, which computes the scores again."""
     offset = 1 if short.endswith("_backward") else 0
     query, key, value = (shapes.arg(offset + position) for position in range(3))
@@ -274,12 +192,12 @@ def _attention(short: str, node: Node, shapes: _Shapes) -> int:
     return 2 * pairs * (query[-1] + value[-1])
 
 
-def _einsum(short: str, node: Node, shapes: _Shapes) -> int:
+def _einsum(short: str, node: Node, shapes: Shapes) -> int:
     """2 · the product of all different subscripts' sizes (what contracting in one step costs)."""
     equation = node.args[0]
     operands = node.args[1:]
     if not isinstance(equation, str) or "." in equation:
-        raise _Unknown("einsum equation")
+        raise Unknown("einsum equation")
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
     sizes: dict[str, int] = {}
@@ -288,36 +206,36 @@ def _einsum(short: str, node: Node, shapes: _Shapes) -> int:
     return 2 * math.prod(sizes.values())
 
 
-def _pointwise(short: str, node: Node, shapes: _Shapes) -> int:
+def _pointwise(short: str, node: Node, shapes: Shapes) -> int:
     each = {"addcmul": 3, "addcdiv": 3, "fma": 2, "lerp": 3}.get(short, 1)
     return each * shapes.output_or_first()
 
 
-def _reduction(short: str, node: Node, shapes: _Shapes) -> int:
+def _reduction(short: str, node: Node, shapes: Shapes) -> int:
     return shapes.largest()
 
 
-def _per_element(short: str, node: Node, shapes: _Shapes) -> int:
+def _per_element(short: str, node: Node, shapes: Shapes) -> int:
     return _PER_ELEMENT[short] * math.prod(shapes.arg(0, "input"))
 
 
-def _pool(short: str, node: Node, shapes: _Shapes) -> int:
+def _pool(short: str, node: Node, shapes: Shapes) -> int:
     kernel = node.args[1] if len(node.args) > 1 else node.kwargs.get("kernel_size")
     window = kernel if isinstance(kernel, (list, tuple)) else (kernel, kernel) if "2d" in short else (kernel,)
     if not all(isinstance(size, int) for size in window):
-        raise _Unknown("kernel size")
+        raise Unknown("kernel size")
     users = [shapes.by_name[name] for name in node.users if name in shapes.by_name]
     outputs = list(metas(node)) or [meta for user in users if user.target == "operator.getitem" for meta in metas(user)]
     if not outputs:
-        raise _Unknown("output shape is not printed")
+        raise Unknown("output shape is not printed")
     return math.prod(shapes.sizes(outputs[0])) * math.prod(window)
 
 
-def _adaptive_pool(short: str, node: Node, shapes: _Shapes) -> int:
+def _adaptive_pool(short: str, node: Node, shapes: Shapes) -> int:
     return math.prod(shapes.arg(0, "input"))
 
 
-def _nothing(short: str, node: Node, shapes: _Shapes) -> int:
+def _nothing(short: str, node: Node, shapes: Shapes) -> int:
     return 0
 
 
