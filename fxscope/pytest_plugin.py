@@ -25,9 +25,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
     config.addinivalue_line(
         "markers",
-        "fxscope(max_graph_breaks=None, max_recompiles=None, max_compile_seconds=None, fail_on=None, reset=True): record what "
+        "fxscope(max_graph_breaks=None, max_recompiles=None, max_compile_seconds=None, fail_on=None, reset=True, allow_nothing=False): record what "
         "torch.compile does in the test and fail when it exceeds a budget; fail_on names a severity of findings "
-        "(high, medium, low); reset=False keeps what earlier tests compiled",
+        "(high, medium, low); reset=False keeps what earlier tests compiled; allow_nothing=True where the test may compile nothing",
     )
 
 
@@ -79,7 +79,7 @@ def failure_message(recording: Recording, budgets: Mapping[str, Any]) -> str:
     unknown = sorted(set(budgets) - set(_BUDGETS))
     if unknown:
         raise TypeError(
-            f"fxscope: unknown budget {', '.join(unknown)}; there are {', '.join(_BUDGETS)}, and reset for the marker"
+            f"fxscope: unknown budget {', '.join(unknown)}; there are {', '.join(_BUDGETS)}, and reset and allow_nothing for the marker"
         )
     lines = []
     for violation in violations(recording, Budget(**budgets)):
@@ -109,7 +109,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         return (yield)
     watch = _watch_of(item)
     budgets = dict(marker.kwargs) if marker is not None else {}
-    if budgets.pop("reset", True) and "torch" in sys.modules:
+    afresh = budgets.pop("reset", True)
+    # With reset=False an earlier test may have compiled it all.
+    must_compile = not budgets.pop("allow_nothing", not afresh) and bool(budgets)
+    if afresh and "torch" in sys.modules:
         # What an earlier test compiled would not be compiled again, and its breaks would not be seen here.
         importlib.import_module("torch._dynamo").reset()
     record = importlib.import_module("fxscope.capture.api").record
@@ -117,6 +120,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         result = yield
     if marker is not None:
         message = failure_message(watch.recording, budgets)
+        if not message and must_compile and not watch.recording.totals.graphs:
+            message = "fxscope: no graph was compiled in this test, so every budget holds (allow_nothing=True where that is meant)"
         if message:
             pytest.fail(message, pytrace=False)
     return result

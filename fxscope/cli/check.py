@@ -138,12 +138,13 @@ def _write(
 
 
 def _print(recording: Any, rules: list[str], found: list[Any]) -> None:
+    from fxscope.diagnosis.context import count
     from fxscope.report.safe import plain_line
 
     totals = recording.totals
     click.echo(
-        f"{totals.graph_breaks} graph breaks, {totals.recompiles} recompiles, {totals.limit_hits} limit hits, "
-        f"{totals.failures} failures, {totals.compile_seconds:.1f} s of compiling"
+        f"{count(totals.graph_breaks, 'graph break')}, {count(totals.recompiles, 'recompile')}, {count(totals.limit_hits, 'limit hit')}, "
+        f"{count(totals.failures, 'failure')}, {totals.compile_seconds:.1f} s of compiling"
     )
     failed = {violation.rule for violation in found}
     for rule in rules:

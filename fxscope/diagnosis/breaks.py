@@ -216,7 +216,7 @@ def _finding(context: Context, members: list[tuple[int, GraphBreak, BreakCause]]
         code=code.strip() or code_at(file, line),
         cause=_cause_sentence(found, cause, lost),
         fix=fix_of(found, cause),
-        gain=_gain(lost, pieces, events),
+        gain=_gain(lost, pieces, events) + (_WAIT if _waits(context, ids) else ""),
         verify=context.try_command(change) if change else context.check_command("--max-graph-breaks 0"),
         evidence=[
             Evidence(
@@ -275,6 +275,15 @@ def _pieces(context: Context, members: list[GraphBreak]) -> int:
             and (compile_.file, int(resumed[2])) in lines
         }
     )
+
+
+_WAIT = "; and the host no longer waits there for the device in every call"
+
+
+def _waits(context: Context, ids: list[str]) -> bool:
+    """The break reads a value from a device that runs behind the host."""
+    reads = {"data-dependent-branch", "data-dependent-value", "dynamic-output-shape"}
+    return bool(reads & set(ids)) and context.behind_the_host
 
 
 def _gain(skipped: bool, pieces: int, events: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from fxscope.diagnosis.breaks import place_of, plain_function
-from fxscope.diagnosis.context import Context
+from fxscope.diagnosis.context import Context, count
 from fxscope.diagnosis.diagnose import diagnose, explain_records
 from fxscope.diagnosis.findings import Finding, severity_rank
 from fxscope.diagnosis.frames import frames
@@ -146,7 +146,7 @@ def violations(recording: Recording, budget: Budget, baseline: Baseline | None =
         found.append(
             Violation(
                 rule="max-graph-breaks",
-                message=f"{totals.graph_breaks} graph breaks at {totals.break_sites} sites, allowed {budget.max_graph_breaks}",
+                message=f"{count(totals.graph_breaks, 'graph break')} at {count(totals.break_sites, 'site')}, allowed {budget.max_graph_breaks}",
                 details=break_details(recording),
                 file=file,
                 line=line,
@@ -157,7 +157,7 @@ def violations(recording: Recording, budget: Budget, baseline: Baseline | None =
         found.append(
             Violation(
                 rule="max-recompiles",
-                message=f"{totals.recompiles} recompiles, allowed {budget.max_recompiles}",
+                message=f"{count(totals.recompiles, 'recompile')}, allowed {budget.max_recompiles}",
                 details=recompile_details(recording),
                 file=file,
                 line=line,

@@ -102,6 +102,12 @@ class Context:
         return found
 
     @cached_property
+    def behind_the_host(self) -> bool:
+        """Some graph takes tensors on a device that runs behind the host (a GPU)."""
+        devices = {str(item.get("device") or "") for each in self.recording.compiles for item in each.inputs}
+        return any(device.startswith(("cuda", "xpu", "hip")) for device in devices)
+
+    @cached_property
     def script(self) -> str:
         """How to name the program in a command: its path as recorded, ``SCRIPT`` where the log does not know."""
         argv = self.recording.session.argv

@@ -22,7 +22,7 @@ def diagnose(recording: Recording) -> list[Finding]:
         recording: The recording; it is only read.
     """
     # Late, because a report needs only explain_records and starts in a fraction of a second.
-    from fxscope.diagnosis import caches, cost, failures, nothing, recompiles, threads
+    from fxscope.diagnosis import caches, cost, failures, hostsync, nothing, pgo, recompiles, threads
     from fxscope.diagnosis.exports import export_findings
     from fxscope.diagnosis.plugins import plugin_findings
     from fxscope.diagnosis.rank_join import join_ranks
@@ -39,7 +39,9 @@ def diagnose(recording: Recording) -> list[Finding]:
         *threads.findings(context),
         *(nothing.findings(context) if exported is None else exported),  # who exports compiles nothing, and means it
         *cost.findings(context),
+        *hostsync.findings(context),
         *caches.findings(context),
+        *pgo.findings(context),
         *rank_findings(recording),
         *plugin_findings(recording),
     ]
@@ -56,10 +58,14 @@ def explain_records(recording: Recording) -> None:
             cause = cause_of(found)
             found.cause, found.fix = cause.ids[0], breaks.fix_of(found, cause)
     for frame in frames(Context(recording)):
+        # A story has one fix, however many entries it made: a frame of 10,000 recompiles is walked once.
+        fixes: dict[tuple[str, str, int | None], str] = {}
         for change in frame.changes:
             if change.recompile.cause is None:
-                change.recompile.cause = change.ids[0]
-                change.recompile.fix = remedy(change.ids[0], frame, change).fix
+                key = (change.ids[0], change.name, change.dim)
+                if key not in fixes:
+                    fixes[key] = remedy(change.ids[0], frame, change).fix
+                change.recompile.cause, change.recompile.fix = change.ids[0], fixes[key]
 
 
 def _join_breaks(recording: Recording, found: list[Finding], found_breaks: list[Finding]) -> list[Finding]:

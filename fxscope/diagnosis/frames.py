@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 
 import msgspec
 
+from fxscope.diagnosis.closures import closed_over
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.guards import GuardCause, cause_of_guard
 from fxscope.recording.records import FailedGuard, LimitHit, Recompile, ShapeEvent
@@ -45,6 +46,9 @@ class Frame(msgspec.Struct, kw_only=True):
         place: File and line that the user can change: the function, or the call into a library.
         places: All such places; more than one means that unrelated objects share the code.
         limit: The limit hit, None where it was not.
+        strings: Names of containers whose items are known to be strings.
+        values: The values that were guarded for, by name, in order, each once.
+        refused: A recompile was refused.
     """
 
     function: str
@@ -57,6 +61,9 @@ class Frame(msgspec.Struct, kw_only=True):
     limit_index: int = -1
     seconds: float = 0.0
     rank: int | None = None
+    strings: frozenset[str] = frozenset()
+    values: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    refused: bool = False
 
     @property
     def resumed(self) -> bool:
@@ -69,10 +76,24 @@ class Frame(msgspec.Struct, kw_only=True):
         resumed = _RESUME.match(self.function)
         return resumed[1] if resumed else self.function
 
+    def settle(self) -> None:
+        """Fill ``values`` and ``refused`` from ``changes``, in one pass: a story may have ten thousand."""
+        values: dict[str, dict[str, None]] = defaultdict(dict)
+        for change in self.changes:
+            if change.guard.expected is not None:
+                values[change.name][change.guard.expected] = None
+        self.values = {name: list(each) for name, each in values.items()}
+        self.refused = any(change.recompile.outcome == "refused" for change in self.changes)
+
+    @property
+    def limited(self) -> bool:
+        """The frame ran into the recompile limit."""
+        return self.limit is not None or self.refused
+
     @property
     def storm(self) -> bool:
         """Recompiles that reach the limit, or that grow: five or more of one cause."""
-        if self.limit is not None or any(change.recompile.outcome == "refused" for change in self.changes):
+        if self.limited:
             return True
         counts = Counter((change.ids[0], change.name, change.dim) for change in self.changes)
         return bool(counts) and max(counts.values()) >= 5
@@ -104,7 +125,12 @@ def frames(context: Context) -> list[Frame]:
         cause = cause_of_guard(guard, resumed=frame.resumed)
         frame.changes.append(
             Change(
-                index=index, recompile=recompile, guard=guard, ids=cause.ids, name=_container_name(cause), dim=cause.dim
+                index=index,
+                recompile=recompile,
+                guard=guard,
+                ids=cause.ids,
+                name=closed_over(guard) or _container_name(cause),
+                dim=cause.dim,
             )
         )
         compile_ = context.by_key.get(recompile.key)
@@ -114,11 +140,33 @@ def frames(context: Context) -> list[Frame]:
         frame = frame_of(hit.rank, hit.file, hit.line, hit.function)
         frame.limit, frame.limit_index = hit, index
     for key, frame in found.items():
+        frame.strings = frozenset(_of_strings(context, frame))
         if users[key]:
             frame.places = [place for place, _ in users[key].most_common()]
             frame.place = frame.places[0]
         _sharpen(context, frame)
+        frame.settle()
     return list(found.values())
+
+
+def _of_strings(context: Context, frame: Frame) -> set[str]:
+    """Containers whose length changed and whose items some entry of the function compares with strings."""
+    found: set[str] = set()
+    looked: set[str] = set()
+    for change in frame.changes:
+        if change.ids[0] != "container-size" or change.name in looked or not change.guard.source:
+            continue
+        looked.add(change.name)
+        compile_ = context.by_key.get(change.recompile.key)
+        items = re.compile(rf"{re.escape(change.guard.source)}\[[^\]]+\] == '")
+        waiting = list(context.recording.guards(compile_)) if compile_ is not None else []
+        while waiting:
+            guard = waiting.pop()
+            if items.search(guard.expression):
+                found.add(change.name)
+                break
+            waiting.extend(guard.children)
+    return found
 
 
 def _container_name(cause: GuardCause) -> str:

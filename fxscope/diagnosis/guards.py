@@ -175,6 +175,8 @@ def _container(source: str) -> tuple[str, ...]:
 
 
 def _value(source: str, name: str, kind: str) -> tuple[str, ...]:
+    if source.endswith(".cell_contents"):
+        return ("changing-number",)  # a variable that a function closes over
     attribute = bool(re.search(r"\.\w+$|\.__dict__\['\w+'\]$", source))
     if source.startswith("G["):
         return ("changing-attribute", "changing-global") if attribute else ("changing-global",)

@@ -176,11 +176,23 @@ def _site(program: str, tree: ast.Module | None) -> tuple[str, int, str, str]:
             return program, node.lineno, why, fix
     if tree is not None and (other := other_method(tree)) is not None:
         node, name, method, target = other
+        options = (
+            ", ".join(ast.unparse(each) for each in node.value.keywords) if isinstance(node.value, ast.Call) else ""
+        )
+        place = (
+            f"{target}.compile({options})"
+            if target.isidentifier()
+            else f"{name} = {target}\n    {name}.compile({options})"
+        )
+        owner = target if target.isidentifier() else name
         return (
             program,
             node.lineno,
             f"torch.compile of a module compiles its forward; {name}.{method} is the original's own method and runs eager.",
-            f"Compile that method: before:\n    {ast.unparse(node)}\nafter:\n    {target}.{method} = torch.compile({target}.{method})\nor call {name}(...), whose forward is compiled.",
+            (
+                f"Where {method} calls the module itself (self(x), as generate does), compile that in place: before:\n    {ast.unparse(node)}\nafter:\n    {place}\n"
+                f"else compile the method: {owner}.{method} = torch.compile({owner}.{method}); or call {name}(...), whose forward is compiled."
+            ),
         )
     if program and tree is not None and (decorated := _compile_calls(tree)):
         return (

@@ -7,12 +7,13 @@ from collections import Counter
 from fxscope.diagnosis.context import Context, count, short_seconds
 from fxscope.diagnosis.findings import Evidence, Finding, Severity, kinds
 from fxscope.diagnosis.frames import Change, Frame, frames
-from fxscope.diagnosis.remedies import listed, remedy, values_of
+from fxscope.diagnosis.remedies import listed, remedy
 from fxscope.diagnosis.statement import code_at
 from fxscope.recording.userline import is_user_file
 
 # One recompile of these kinds mends itself or is meant: a fact worth knowing, not a fault.
 _BENIGN = frozenset({"dynamic-size", "changing-number", "train-eval", "grad-mode"})
+_MOST_EVIDENCE = 100  # records that stand for a story
 _NOTABLE_SECONDS = 60.0  # a benign recompile that took longer is worth saving
 
 
@@ -31,7 +32,9 @@ def _merged(found: list[Frame]) -> list[Frame]:
             told = {(change.ids[0], change.name) for change in first.changes}
             again = [change for change in frame.changes if (change.ids[0], change.name) in told]
             first.changes.extend(again)
-            frame.changes = [change for change in frame.changes if change not in again]
+            frame.changes = [change for change in frame.changes if (change.ids[0], change.name) not in told]
+            first.settle()
+            frame.settle()
             if not frame.changes:
                 first.seconds += frame.seconds
                 continue
@@ -53,12 +56,8 @@ def ids_of(frame: Frame) -> list[str]:
     causes += [id_ for change in frame.changes for id_ in change.ids[1:]]
     if "size-zero-one" in causes or "unrolled-loop" in causes:
         causes = [id_ for id_ in causes if id_ != "dynamic-size"]
-    ids = (["recompile-storm"] if frame.storm else []) + causes + (["recompile-limit"] if _limited(frame) else [])
+    ids = (["recompile-storm"] if frame.storm else []) + causes + (["recompile-limit"] if frame.limited else [])
     return list(dict.fromkeys(ids))
-
-
-def _limited(frame: Frame) -> bool:
-    return frame.limit is not None or any(change.recompile.outcome == "refused" for change in frame.changes)
 
 
 def _finding(context: Context, frame: Frame) -> Finding:
@@ -88,7 +87,7 @@ def _finding(context: Context, frame: Frame) -> Finding:
         gain=_gain(frame, compiled),
         verify=verify,
         evidence=_evidence(frame),
-        cost=frame.seconds + compiled + (50.0 if _limited(frame) else 0.0),
+        cost=frame.seconds + compiled + (50.0 if frame.limited else 0.0),
         change=lead.change if lead else "",
     )
 
@@ -127,10 +126,10 @@ def _title(frame: Frame, change: Change | None, compiled: int) -> str:
     name = frame.name if is_user_file(frame.file) else f"{frame.name} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})"
     if change is None:
         return f"{name}: the recompile limit was reached"
-    values = values_of(frame, change.name)
+    values = frame.values.get(change.name, [])
     what = f"{change.name} " if change.name else ""
     shown = f": {what}{f'({listed(values)})' if len(values) > 1 else ''}".rstrip(": ")
-    limit = ", then the limit: later variants run eager" if _limited(frame) else ""
+    limit = ", then the limit: later variants run eager" if frame.limited else ""
     return f"{times} of {name}{shown.rstrip()}{limit}"
 
 
@@ -148,12 +147,12 @@ def _cause(context: Context, frame: Frame, change: Change | None) -> str:
                 f" (asked for at {asked.site})"
                 if asked
                 else f" (asked for at line {change.guard.asked_line})"
-                if change.guard.asked_line and not (change.guard.asked_file or "").startswith("_dynamo/")
+                if change.guard.asked_line and is_user_file(change.guard.asked_file or "")
                 else ""
             )
             + "."
         )
-    if _limited(frame):
+    if frame.limited:
         hit = frame.limit
         number = f" ({hit.value})" if hit is not None and hit.value else ""
         parts.append(
@@ -180,12 +179,13 @@ def _eager_calls(context: Context, frame: Frame) -> str:
 
 def _gain(frame: Frame, compiled: int) -> str:
     seconds = f"{short_seconds(frame.seconds)} of compile time (measured)" if frame.seconds >= 0.05 else ""
-    limit = "the calls behind the limit run compiled instead of eager" if _limited(frame) else ""
+    limit = "the calls behind the limit run compiled instead of eager" if frame.limited else ""
     graphs = f"{count(compiled, 'graph')} fewer" if compiled else ""
     return "; ".join(part for part in (graphs, seconds, limit) if part)
 
 
 def _evidence(frame: Frame) -> list[Evidence]:
+    shown = frame.changes[:_MOST_EVIDENCE]
     found = [
         Evidence(
             kind="recompile",
@@ -194,8 +194,12 @@ def _evidence(frame: Frame) -> list[Evidence]:
             compile_key=change.recompile.key,
             index=change.index,
         )
-        for change in frame.changes
+        for change in shown
     ]
+    if len(shown) < len(frame.changes):
+        found.append(
+            Evidence(kind="note", text=f"{len(frame.changes) - len(shown)} more recompiles of the same function")
+        )
     if frame.limit is not None:
         found.append(
             Evidence(

@@ -10,14 +10,7 @@ from fxscope.diagnosis import remedies_size
 from fxscope.diagnosis.frames import Change, Frame
 from fxscope.diagnosis.owner import grown_at, is_plain_object
 from fxscope.diagnosis.remedies_size import Remedy
-
-
-def values_of(frame: Frame, name: str) -> list[str]:
-    """The values that were guarded for, in order, each once."""
-    found = [
-        change.guard.expected for change in frame.changes if change.name == name and change.guard.expected is not None
-    ]
-    return list(dict.fromkeys(found))
+from fxscope.diagnosis.statement import source_text
 
 
 def listed(values: list[str], most: int = 4) -> str:
@@ -50,10 +43,17 @@ def _short(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def _first_setting(frame: Frame, key: str) -> str:
+    """What the program's text gives an optimizer's setting at first, "" where that is not one number."""
+    text = source_text(frame.place[0])
+    found = set(re.findall(rf"\b{re.escape(key)}\s*=\s*([0-9][0-9.eE+-]*)\b", text))
+    return found.pop() if len(found) == 1 else ""
+
+
 def _changing_attribute(frame: Frame, change: Change) -> Remedy:
     name = change.name
     value = _literal(change.guard.expected)
-    values = values_of(frame, name)
+    values = frame.values.get(name, [])
     owner, _, attribute = name.rpartition(".")
     if isinstance(value, bool) or value is None:
         return Remedy(
@@ -72,7 +72,8 @@ def _changing_attribute(frame: Frame, change: Change) -> Remedy:
             return Remedy(
                 fix=(
                     f"before:\n    {name} = {value}\nafter (in __init__):\n    {make}\n"
-                    f"then {name} is data and `{name} += 1` is part of the graph. Or change it outside of forward. Without an edit: "
+                    f"then {name} is data and `{name} += 1` is part of the graph; what Python decides by it (if, min(), range) must become torch operations "
+                    "(torch.where, torch.clamp). Or change it outside of forward. Without an edit: "
                     "torch._dynamo.config.allow_unspec_int_on_nn_module = True (ints become dynamic after one recompile)."
                 ),
                 change="config:allow_unspec_int_on_nn_module=True",
@@ -96,7 +97,7 @@ def _changing_number(frame: Frame, change: Change) -> Remedy:
     if ".param_groups" in (change.guard.source or ""):
         key = name.rpartition("['")[2].rstrip("']") or "lr"
         return Remedy(
-            fix=f"Give the optimizer a tensor: {key}=torch.tensor({_short(value)}); a scheduler then changes its value, not the guard."
+            fix=f"Give the optimizer a tensor: {key}=torch.tensor({_first_setting(frame, key) or _short(value)}); a scheduler then changes its value, not the guard."
         )
     if isinstance(value, bool):
         return Remedy(
@@ -109,18 +110,14 @@ def _changing_number(frame: Frame, change: Change) -> Remedy:
                 "As a plain number it costs one recompile, after which it is dynamic."
             )
         )
-    values = values_of(frame, name)
+    values = frame.values.get(name, [])
     return Remedy(
         fix=(
             f"{name} takes the values {listed(values)}; strings and other constants never become dynamic, so each is a graph. Decide by {name} outside of the compiled "
             f"function (compile one function per value), or, if the values are few and fixed, raise torch._dynamo.config.recompile_limit above their number."
         ),
-        change=f"limit:{max(16, 2 * len(values))}" if _limited(frame) else "",
+        change=f"limit:{max(16, 2 * len(values))}" if frame.limited else "",
     )
-
-
-def _limited(frame: Frame) -> bool:
-    return frame.limit is not None or any(each.recompile.outcome == "refused" for each in frame.changes)
 
 
 def _changing_global(frame: Frame, change: Change) -> Remedy:
@@ -137,6 +134,13 @@ def _container_size(frame: Frame, change: Change) -> Remedy:
         return Remedy(
             fix=f"Always pass the same keywords (give the absent one a neutral value), so that {name or 'the keyword dict'} keeps its keys."
         )
+    if name in frame.strings:
+        return Remedy(
+            fix=(
+                f"{name} holds strings, and every set of them ({listed(frame.values.get(name, []))} items) is a graph: strings are constants. Turn them into numbers outside of the "
+                f"compiled function (a tensor of ids or lengths), or loop over {name} outside and compile what is done for one."
+            )
+        )
     grown = grown_at(frame, change)
     if grown is not None:
         return Remedy(
@@ -148,7 +152,7 @@ def _container_size(frame: Frame, change: Change) -> Remedy:
         )
     return Remedy(
         fix=(
-            f"Every length of {name} ({listed(values_of(frame, name))}) unrolls another graph. Pass one tensor instead of the container: "
+            f"Every length of {name} ({listed(frame.values.get(name, []))}) unrolls another graph. Pass one tensor instead of the container: "
             f"torch.stack(list({name}.values())) for a dict or torch.stack({name}) for a list; its first size then becomes dynamic. Or pad to a fixed length."
         )
     )

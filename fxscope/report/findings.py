@@ -81,7 +81,6 @@ def json_schema() -> dict[str, Any]:
 
 def print_findings(console: Console, findings: list[Finding], *, evidence: bool = True) -> None:
     """Each finding as a block: where, what, why, the fix, what it gains and how to check it."""
-    from rich.padding import Padding
     from rich.text import Text
 
     def indented(label: str, text: str, style: str = "") -> None:
@@ -89,7 +88,10 @@ def print_findings(console: Console, findings: list[Finding], *, evidence: bool 
             body = Text(f"{label}: " if label else "", style="bold").append(
                 Text(plain(text), style=style or "not bold")
             )
-            console.print(Padding(body, (0, 0, 0, 2), expand=False))
+            # Wrapped by hand: a Padding would fill lines up with blanks, which a reader of a pipe copies along.
+            for line in body.wrap(console, max(20, console.width - 2)):
+                line.rstrip()
+                console.print(Text("  ").append(line), soft_wrap=True)
 
     for number, finding in enumerate(findings, 1):
         if number > 1:
@@ -104,7 +106,11 @@ def print_findings(console: Console, findings: list[Finding], *, evidence: bool 
         indented("cause", finding.cause)
         indented("fix", finding.fix)
         indented("gain", finding.gain)
-        indented("verify", finding.verify, "cyan")
+        if finding.verify:  # one line, however long: it is there to be copied
+            console.print(
+                Text("  verify: ", style="bold").append(plain_line(finding.verify), style="not bold cyan"),
+                soft_wrap=True,
+            )
         if evidence and finding.evidence:
             shown = [each.text for each in finding.evidence[:_EVIDENCE]]
             more = len(finding.evidence) - len(shown)

@@ -30,7 +30,7 @@ def test_recompiles():
 def test_fixture(fxscope):
     torch.compile(f, backend="eager")(torch.ones(3))
     assert "print" in fxscope.diagnose()[0].ids
-    with pytest.raises(AssertionError, match="1 graph breaks at 1 sites, allowed 0"):
+    with pytest.raises(AssertionError, match="1 graph break at 1 site, allowed 0"):
         fxscope.check(max_graph_breaks=0)
     fxscope.check(max_graph_breaks=1)
 
@@ -41,6 +41,14 @@ def test_unknown_budget():
 @pytest.mark.fxscope(max_graph_breaks=0)
 def test_own_failure():
     assert 1 == 2
+
+@pytest.mark.fxscope(max_graph_breaks=0)
+def test_nothing():
+    f(torch.ones(3))
+
+@pytest.mark.fxscope(max_graph_breaks=0, allow_nothing=True)
+def test_nothing_is_meant():
+    pass
 
 def test_plain():
     pass
@@ -69,17 +77,17 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, int]:
 def test_verdicts(outcome: tuple[str, int]) -> None:
     text, code = outcome
     assert code == 1
-    for name in ("test_within", "test_fixture", "test_plain"):
+    for name in ("test_within", "test_fixture", "test_nothing_is_meant", "test_plain"):
         assert f"PASSED test_suite.py::{name}" in text
-    for name in ("test_over", "test_recompiles", "test_unknown_budget", "test_own_failure"):
+    for name in ("test_over", "test_recompiles", "test_unknown_budget", "test_own_failure", "test_nothing"):
         assert f"FAILED test_suite.py::{name}" in text
 
 
 def test_message_names_the_site_and_the_fix(outcome: tuple[str, int]) -> None:
     text, _ = outcome
-    assert "fxscope: 1 graph breaks at 1 sites, allowed 0" in text
+    assert "fxscope: 1 graph break at 1 site, allowed 0" in text
     assert 'test_suite.py:6: print("sum", y.sum()) [print] x1. Guard the line while compiling' in text
-    assert "fxscope: 1 recompiles, allowed 0" in text
+    assert "fxscope: 1 recompile, allowed 0" in text
     assert "tensor 'x' size mismatch at index 0. expected 3, actual 4 [dynamic-size]" in text
 
 
@@ -87,6 +95,7 @@ def test_other_errors_are_told(outcome: tuple[str, int]) -> None:
     text, _ = outcome
     assert "unknown budget max_breaks" in text
     assert "assert 1 == 2" in text
+    assert "no graph was compiled in this test, so every budget holds" in text
 
 
 def test_a_run_without_marks_loads_nothing_heavy(pytester: pytest.Pytester) -> None:

@@ -61,7 +61,7 @@ def test_the_command_fails_with_one_line(printing: Path, storm: Path) -> None:
     error, output = run(printing, "--max-graph-breaks", "0")
     assert isinstance(error, CheckFailed)
     assert error.exit_code == 1
-    assert "FAIL  max-graph-breaks: 1 graph breaks at 1 sites, allowed 0" in output
+    assert "FAIL  max-graph-breaks: 1 graph break at 1 site, allowed 0" in output
     error, output = run(printing, "--max-graph-breaks", "1")
     assert error is None
     assert "ok    max-graph-breaks" in output

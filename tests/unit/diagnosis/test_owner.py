@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from fxscope.diagnosis import diagnose
 from fxscope.diagnosis.frames import Change, Frame
 from fxscope.diagnosis.owner import grown_at, is_plain_object
+from fxscope.diagnosis.remedies_size import Remedy
 from fxscope.recording.records import FailedGuard, Recompile
 
 SOURCE = """import torch
@@ -56,3 +62,20 @@ def test_the_statement_that_grows_a_container(tmp_path: Path) -> None:
     grown = grown_at(elsewhere, change_of("acts", (str(file), 14)))
     assert grown is not None
     assert grown.line == 15
+
+
+def test_a_story_of_many_recompiles_has_one_fix_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = [change_of("xs") for _ in range(500)]
+    story = Frame(function="f", file="", line=1, place=("", 1), changes=changes)
+    made: list[str] = []
+
+    def remedy(id_: str, frame: Frame, change: Change) -> Remedy:
+        made.append(id_)
+        return Remedy(fix="the fix")
+
+    monkeypatch.setattr(diagnose, "frames", lambda context: [story])
+    monkeypatch.setattr(diagnose, "remedy", remedy)
+    recording: Any = SimpleNamespace(graph_breaks=[])
+    diagnose.explain_records(recording)
+    assert made == ["container-size"]
+    assert {change.recompile.fix for change in changes} == {"the fix"}
