@@ -22,6 +22,7 @@ VERBS = {
     "check": "Fail when budgets for breaks, recompiles or compile time are exceeded (for CI).",
     "diff": "Compare two recordings.",
     "try": "Re-run a program with one change at a time and show what it did.",
+    "stages": "Say which stage of the compiler changes a program's results.",
     "index": "Keep the index of large logs beside them, so that they open faster.",
     "ranks": "Compare the ranks of a distributed run: who compiled when, and who waited.",
     "export": "Write a graph or timeline as dot, svg, json, fx, repro or perfetto.",

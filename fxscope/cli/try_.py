@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fxscope.cli.rerun import Rerunner, folder_of, program_of
 from fxscope.cli.run import RunCommand, complete_file
 from fxscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from fxscope.diagnosis.trial import Change, Judged, Outcome
+    from fxscope.diagnosis.trial import Judged, Outcome
 
 _EPILOG = """\b
 Examples:
   fxscope try train.py --epochs 1
   fxscope try --what dynamic --what limit:64 --what config:allow_rnn=True train.py
-Changes: dynamic, no-dynamic, limit:N, mode:M, backend:B, config:NAME=VALUE,
+Changes: disable, dynamic, no-dynamic, limit:N, mode:M, backend:B, config:NAME=VALUE,
   mark-dynamic:NAME[:DIM], mark-unbacked:NAME[:DIM].
 """
 _MOST = 6  # changes proposed by findings that are tried without being asked for
@@ -66,10 +59,9 @@ def command(
     if module is None and not target:
         raise UsageError("nothing to run: give a script, -m MODULE, or -- LAUNCHER ... (fxscope try --help)")
     changes = [parse_change(what) for what in whats]
-    program = _program(ctx, module, target)
-    folder = Path(output) if output else Path(f"{Path(module or target[0]).stem}-try-{time.strftime('%Y%m%d-%H%M%S')}")
-    folder.mkdir(parents=True, exist_ok=True)
-    runner = _Runner(folder, program, timeout, time_launches)
+    program = program_of(ctx, module, target)
+    folder = folder_of(output, module or target[0], "try")
+    runner = Rerunner(folder, program, timeout, ["--time-launches"] if time_launches else [])
     base = runner.run("as it is")
     if not changes:
         changes = [parse_change(what) for what in _proposed(base)]
@@ -93,95 +85,6 @@ def command(
     else:
         _print_table(base, judged, reproducible)
         click.echo(f"recordings: {folder}", err=True)
-
-
-def _program(ctx: click.Context, module: str | None, target: tuple[str, ...]) -> list[str]:
-    """The arguments of ``fxscope run`` that name the program."""
-    from fxscope.cli.run import LAUNCHER
-
-    if module is not None:
-        return ["-m", module, *target]
-    return ["--", *target] if ctx.meta.get(LAUNCHER, False) else list(target)
-
-
-class _Runner:
-    """Runs the program, each time with a recording and caches of its own."""
-
-    def __init__(self, folder: Path, program: list[str], timeout: float | None, time_launches: bool) -> None:
-        self.folder, self.program, self.timeout = folder, program, timeout
-        self.options = ["--time-launches"] if time_launches else []
-        self.number = 0
-
-    def run(self, name: str, change: Change | None = None) -> Outcome:
-        """One run; its outcome counts whatever could be recorded."""
-        from fxscope.diagnosis.trial import outcome_of
-        from fxscope.errors import FxscopeError
-        from fxscope.recording.recording import open_recording
-
-        slug = re.sub(r"[^A-Za-z0-9.=-]+", "-", name)[:60]
-        recording_path = self.folder / f"{self.number}-{slug}.fxscope"
-        self.number += 1
-        caches = self.folder / "caches" / slug
-        environment = {
-            **os.environ,
-            "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
-            "TRITON_CACHE_DIR": str(caches / "triton"),
-        }
-        environment.update(change.environment if change else {})
-        options = [*self.options, *(change.options if change else ())]
-        arguments = [
-            sys.executable,
-            "-m",
-            "fxscope",
-            "run",
-            "--headless",
-            "--quiet",
-            "-o",
-            str(recording_path),
-            *options,
-            *self.program,
-        ]
-        click.echo(f"running {name} ...", err=True)
-        began = time.monotonic()
-        code, output, errors = _run(arguments, environment, self.timeout)
-        seconds = time.monotonic() - began
-        try:
-            recording = open_recording(recording_path)
-        except FxscopeError:
-            recording = None  # the run did not get as far as recording; its exit code and message tell
-        problem = _last_error(errors) if code else ""
-        return outcome_of(name, recording, code, seconds, output, problem, str(recording_path))
-
-
-def _run(arguments: list[str], environment: dict[str, str], timeout: float | None) -> tuple[int, str, str]:
-    """Exit code (124 where the time was up), output and errors; the program and its children end with us, whatever happens."""
-    # A session of its own, so that the program can be ended and not only the `fxscope run` that started it.
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        arguments, stdout=pipe, stderr=pipe, text=True, errors="replace", env=environment, start_new_session=True
-    )
-    try:
-        output, errors = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        _kill(process)
-        output, _ = process.communicate()
-        return 124, output, f"stopped after {timeout:g} s"
-    except BaseException:  # Ctrl-C reaches us alone
-        _kill(process)
-        process.wait()
-        raise
-    return process.returncode, output, errors
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it ended by itself
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _last_error(errors: str) -> str:
-    lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    named = [line for line in lines if re.match(r"^[\w.]+(Error|Exception|Violation\w*|Failed|Unsupported)\b", line)]
-    return (named or lines or [""])[-1][:200]
 
 
 def _proposed(base: Outcome) -> list[str]:

@@ -61,19 +61,20 @@ def test_recording_costs_what_torch_trace_costs(tmp_path: Path) -> None:
     # The launcher's own start (importing click) is part of what `fxscope run` costs, but no part of the recording.
     nothing = tmp_path / "nothing.py"
     nothing.write_text("")
-    against_trace, against_none, rows = [], [], []
+    against_trace, against_none = [], []
     for number in range(rounds):
         none = cpu_seconds([sys.executable, str(script)])
         trace = cpu_seconds([sys.executable, str(script)], TORCH_TRACE=str(tmp_path / f"trace{number}"))
         ours = cpu_seconds([*record, str(tmp_path / f"rec{number}"), str(script)])
-        rows.append((none, trace, ours))
+        print(
+            f"\nround {number + 1}: {none:.2f} s alone, {trace:.2f} TORCH_TRACE, {ours:.2f} fxscope", end="", flush=True
+        )
         against_trace.append(ours / trace)
         against_none.append(ours / none)
     log = next((tmp_path / "rec0").glob("*.log"))
     end = json.loads(log.read_text().splitlines()[-1])
-    print("\nCPU seconds (none, TORCH_TRACE, fxscope):", [tuple(round(v, 2) for v in row) for row in rows])
     print(
-        f"against TORCH_TRACE {statistics.median(against_trace):.3f}, against none {statistics.median(against_none):.3f}"
+        f"\nagainst TORCH_TRACE {statistics.median(against_trace):.3f}, against none {statistics.median(against_none):.3f}"
     )
     print(f"handler: {end['handler_seconds'] / end['events'] * 1e6:.0f} us per event, {end['events']} events")
     assert statistics.median(against_trace) <= 1.03
