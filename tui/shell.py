@@ -39,10 +39,10 @@ class Shell(App[None]):
     Screen { layout: vertical; background: $background; }
     #middle { height: 1fr; }
     #left { width: 36; height: 1fr; border-right: solid $surface-lighten-2; }
-    #right { width: 1fr; height: 1fr; }
     #left.-away { display: none; }
-    #views { height: 1fr; }
+    #views { width: 1fr; height: 1fr; }
     .-zoomed-away { display: none; }
+    .-low .terms { display: none; }
     """
 
     def __init__(self, store: Store, program: Program | None = None) -> None:
@@ -71,14 +71,13 @@ class Shell(App[None]):
     # parts
 
     def compose(self) -> ComposeResult:
-        """Top line, tree and views, filter, keys."""
+        """Top line, row of views, tree and view, filter, keys."""
         yield self._top
+        yield self._tabs_bar
         with Horizontal(id="middle"):
             with self._left:
                 yield self.tree_view
-            with Vertical(id="right"):
-                yield self._tabs_bar
-                yield self._holder
+            yield self._holder
         yield self._filter_bar
         yield self._keys_bar
 
@@ -170,11 +169,7 @@ class Shell(App[None]):
 
     def _tabs(self) -> list[Item]:
         """The views with their digits; names are shortened, then left out, where there is no room."""
-        # From what was asked for: right after the tree opens, the row's own width is still the old one.
-        left = self._left
-        hidden = left.has_class("-away") or left.has_class("-zoomed-away") or left.styles.width is None
-        room = self.window.width - (0 if hidden else int(left.styles.width.value))  # type: ignore[union-attr]
-        letters = next((n for n in (99, 5, 4, 3, 0) if _tabs_width(self.active, n) <= room), 0)
+        letters = next((n for n in (99, 5, 4, 3, 0) if _tabs_width(self.active, n) <= self.window.width), 0)
         items = []
         for number, name in enumerate(VIEWS):
             chosen = name == self.active

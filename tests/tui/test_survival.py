@@ -14,6 +14,7 @@ from fxscope_tui.keymap import VIEWS
 from fxscope_tui.store import Store, read_source
 
 from fxscope.names import LOG_PREFIX, SESSION_FILE
+from tests.benchmarks.big_log import write_big_log
 
 ALL_VIEWS = [str((number + 1) % 10) for number in range(len(VIEWS))]
 
@@ -288,3 +289,24 @@ async def test_a_store_is_never_asked_on_the_ui_thread(tmp_path, monkeypatch):
             await pilot.pause()
             await app.workers.wait_for_complete()
     assert asked == []
+
+
+@pytest.mark.shared
+async def test_a_log_of_100_megabytes(shared, tmp_path, opened):
+    """A real log again and again under fresh ids: every repetition is there, and views of the last one open."""
+    source = next((shared / "traces" / "h200" / "gpt2").glob("*.xz"))
+    size = write_big_log(source, tmp_path / f"{LOG_PREFIX}1.log", 100)
+    assert size > 100_000_000
+    async with opened(shared / "traces" / "h200" / "gpt2") as driver:
+        once = len(driver.app.shown.compiles)
+    async with opened(tmp_path) as driver:
+        again = len(driver.app.shown.compiles) // once
+        assert again > 5
+        assert len(driver.app.shown.compiles) == again * once
+        last = next(compile_ for compile_ in reversed(driver.app.shown.compiles) if compile_.graphs)
+        driver.app.select_compile(last.key)
+        for key in ("2", "3", "5", "8", "9", "1"):
+            await driver.press(key)
+            assert not driver.app.view.has_class("-empty"), driver.app.active
+        await driver.press("2")
+        assert f"compile {last.key}" in driver.frame()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -210,34 +211,39 @@ def test_leaving_early_stops_the_program(tmux, tmp_path):
     assert "exit=130" in screen or "exit=1" in screen
 
 
-@pytest.mark.shared
 @pytest.mark.slow
-def test_passes_and_kernels_run_in_processes_of_their_own(tmux, shared):
-    """Real jobs on a real graph: step a pipeline, cancel a bench, run one."""
-    tmux.start([*FXSCOPE, "open", str(shared / "traces" / "h200" / "gpt2")], size=(150, 40))
+def test_passes_and_kernels_of_a_convolution_net(tmux, tmp_path):
+    """Real jobs on a sample: step over the folds and back, see diff and numbers, cancel a bench, run one."""
+    sample = Path(__file__).resolve().parents[2] / "samples" / "conv_net.py"
+    run = [*FXSCOPE, "run", "--headless", "--quiet", "--backend", "eager", "-o", "net.fxscope", str(sample)]
+    subprocess.run(run, check=True, timeout=LIMIT, cwd=tmp_path, capture_output=True)
+    tmux.start([*FXSCOPE, "open", "net.fxscope"], size=(160, 45))
     tmux.until(lambda screen: "FINDINGS" in screen)
-    tmux.keys("/")
-    tmux.until(lambda screen: "filter /" in screen)
-    tmux.keys("3/0", "Enter")
-    tmux.until(lambda screen: "\u25be wrapper" not in screen and "\u2714 3/0" in screen)
     tmux.keys("6")
-    tmux.until(lambda screen: "selected: 3/0" in screen)
+    tmux.until(lambda screen: "selected: 0/0" in screen)
+    tmux.keys("I")
+    tmux.until(lambda screen: "no gradient is needed" in screen)
     tmux.keys("r")
     tmux.until(lambda screen: "step 1 of" in screen)
     tmux.keys("l")
-    tmux.until(lambda screen: "step 2 of" in screen)
+    screen = tmux.until(lambda screen: "step 2 of" in screen and "+ rsqrt" in screen)
+    assert "3 of 3 applied" in screen
+    assert "conv2d + batch_norm" in screen
+    assert re.search(r"max \|\u0394\| \d\.\de-\d\d ok", screen)  # the fold moved the numbers, within rounding
+    assert re.search(r"batch_norm = torch\S+batch_norm\(conv2d.* -\s*$", screen, re.MULTILINE)  # taken out
     tmux.keys("h")
-    tmux.until(lambda screen: "step 1 of" in screen)
+    tmux.until(lambda screen: "step 1 of" in screen and "no node changed" in screen)
     tmux.keys("7")
     tmux.until(lambda screen: "Nothing has been measured" in screen)
-    tmux.keys("r")
+    tmux.keys("s")
+    tmux.until(lambda screen: "Executors" in screen)
+    tmux.keys("C-u", "eager,npu", "Enter")
     tmux.until(lambda screen: "x cancels" in screen)
     tmux.keys("x")
     tmux.until(lambda screen: "Nothing has been measured" in screen)
     tmux.keys("r")
     screen = tmux.until(lambda screen: "TRAFFIC" in screen)
-    assert "eager" in screen
-    assert "inductor" in screen
-    assert "measured" in screen
+    assert re.search(r"eager +measured", screen)
+    assert re.search(r"npu +modelled", screen)
     tmux.keys("q")
     tmux.until(lambda screen: "exit=0" in screen)

@@ -50,6 +50,8 @@ class KernelsView(JobView):
     KernelsView #kernels-notes { width: 1fr; }
     KernelsView #kernels-left, KernelsView #kernels-right { width: 1fr; display: none; }
     KernelsView #kernels-right { border-left: solid $surface-lighten-2; }
+    KernelsView.-npu #kernels-table { height: 1fr; max-height: 100%; }
+    KernelsView.-npu #kernels-below { height: 1fr; }
     KernelsView.-source #kernels-left, KernelsView.-source #kernels-right { display: block; }
     KernelsView.-source #kernels-notes { display: none; }
     """
@@ -107,6 +109,7 @@ class KernelsView(JobView):
 
     def answered(self, document: Any) -> None:
         """Show the table."""
+        self.set_class(document.get("command") == "report", "-npu")
         if document.get("command") == "report":
             self._show_report(document)
         else:

@@ -34,7 +34,6 @@ class View(Vertical):
     DEFAULT_CSS = """
     View { width: 1fr; height: 1fr; }
     View > .terms { height: auto; max-height: 2; color: $text-muted; text-style: italic; padding: 0 1; }
-    .-low View > .terms { display: none; }
     View > .empty { height: 1fr; width: 1fr; color: $text-muted; padding: 1 2; display: none; }
     View > .facts { height: 1; background: $background; padding: 0 1; }
     View.-empty > .empty { display: block; }
