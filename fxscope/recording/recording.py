@@ -16,7 +16,6 @@ from fxscope.recording.totals import count_totals, count_unknown
 from fxscope.trace.bytesource import ByteSource, allow_files
 from fxscope.trace.folder import begin_order, find_logs, list_new
 from fxscope.trace.index import LAZY, LogIndex
-from fxscope.trace.keep import renew, resume
 from fxscope.trace.line import BadEnvelope, payload_matches
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class Recording:
         self._add_logs(logs)
         self._scan()
         for index in self._builder.logs:
-            renew(index)
+            index.renew()
 
     @property
     def session(self) -> Session:
@@ -296,7 +295,7 @@ class Recording:
 
     def _scan(self) -> bool:
         final, builder = not is_live(self._session_file), self._builder
-        return sum(resume(index, builder) + index.scan(builder, final=final) for index in builder.logs) > 0
+        return sum(index.resume(builder) + index.scan(builder, final=final) for index in builder.logs) > 0
 
     def _start_over(self) -> None:
         """Read everything again: an event that was taken as cut off has got its rest after all."""

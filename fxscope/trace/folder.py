@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +18,23 @@ if TYPE_CHECKING:
 
 _RANK = re.compile(r"rank[_-]?(\d{1,9})")
 _SNIFF = 1 << 16
+INDEX_FOLDER = ".fxscope-index"  # a folder, so that nobody takes the index for a log
 
 
 def rank_of(name: str) -> int | None:
     """The rank in a log's file name: ``dedicated_log_torch_trace_rank_3_x1y2.log`` -> 3."""
     found = _RANK.search(name.replace("\\", "/").rsplit("/", 1)[-1])
     return int(found[1]) if found else None
+
+
+def index_cache() -> Path:
+    """Where the user's cache keeps the indexes of logs."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "fxscope" / "index"
+
+
+def may_have_index(log: str) -> bool:
+    """Whether an index of this log may have been kept, beside it or in the cache."""
+    return os.path.exists(os.path.join(os.path.dirname(log), INDEX_FOLDER)) or index_cache().exists()
 
 
 def find_logs(path: str | Path) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fxscope.trace.folder import may_have_index
 from fxscope.trace.line import (
     CONTEXT_KEYS,
     HEADER,
@@ -174,6 +175,21 @@ class LogIndex:
     def begun(self) -> bool:
         """Whether anything was taken in."""
         return self._tail > 0
+
+    def resume(self, sink: Sink) -> int:
+        """Take in, before the first scan, what an index that was kept on disk covers; the number of events."""
+        if self.begun or not may_have_index(self.source.path):
+            return 0
+        from fxscope.trace.keep import resume  # few logs have one
+
+        return resume(self, sink)
+
+    def renew(self) -> None:
+        """Keep anew an index that could not be used, or whose log has grown. Of a log without one none is kept."""
+        if self.kept_at is not None:
+            from fxscope.trace.keep import renew
+
+            renew(self)
 
     def replay(self, kept: Kept, sink: Sink) -> int:
         """Take in, first of all, the events that a kept index names (checked by ``fxscope.trace.keep``); how many."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fxscope.trace.folder import INDEX_FOLDER, index_cache
 from fxscope.trace.index import LAZY
 from fxscope.trace.line import CONTEXT_KEYS, HEADER
 from fxscope.trace.remote import is_url
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from fxscope.trace.bytesource import ByteSource
     from fxscope.trace.index import LogIndex, Sink
 
-FOLDER = ".fxscope-index"  # a folder, so that nobody takes the index for a log
 _MAGIC = b"fxscope index 1 " + sys.byteorder[:1].encode() + b"\n"  # the offsets are as this machine writes numbers
 _ENDS = 1 << 16  # bytes of the log's head and tail that are looked at always
 _SETTLED = 2.0  # seconds: a file written more recently could change again without a change of its times
@@ -85,12 +85,8 @@ def places(path: str) -> list[Path]:
 
     whole = path if is_url(path) else os.path.realpath(path)
     name = hashlib.blake2b(whole.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-    cached = _cache() / f"{name}.bin"
-    return [cached] if is_url(path) else [Path(path).parent / FOLDER / f"index.{Path(path).name}.bin", cached]
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "fxscope" / "index"
+    cached = index_cache() / f"{name}.bin"
+    return [cached] if is_url(path) else [Path(path).parent / INDEX_FOLDER / f"index.{Path(path).name}.bin", cached]
 
 
 def resume(index: LogIndex, sink: Sink) -> int:
@@ -98,10 +94,6 @@ def resume(index: LogIndex, sink: Sink) -> int:
 
     Where there is one that is not, ``index.disused`` says why, and ``renew`` makes it anew.
     """
-    if index.begun or not (
-        os.path.exists(os.path.join(os.path.dirname(index.source.path), FOLDER)) or _cache().exists()
-    ):
-        return 0
     for place in places(index.source.path):
         try:
             raw = _read(place, len(index.source))
@@ -119,8 +111,8 @@ def resume(index: LogIndex, sink: Sink) -> int:
 
 
 def renew(index: LogIndex) -> None:
-    """Keep anew an index that could not be used, or whose log has grown. Of a log without one none is kept."""
-    if index.kept_at is None or not len(index):
+    """Keep anew an index that could not be used, or whose log has grown."""
+    if not len(index):
         return
     kept = index.kept
     if kept is not None and kept.size >= index.starts[-1]:

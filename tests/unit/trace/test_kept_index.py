@@ -19,6 +19,7 @@ from fxscope.recording.recording import Recording, open_recording
 from fxscope.report.document import encode_document, report_document
 from fxscope.trace import keep
 from fxscope.trace.bytesource import ByteSource
+from fxscope.trace.folder import INDEX_FOLDER
 from fxscope.trace.index import LogIndex, Nobody
 
 TRACES = Path(__file__).resolve().parents[2] / "data" / "traces"
@@ -202,7 +203,7 @@ def test_links_and_pipes_are_not_followed(raw: bytes, tmp_path: Path) -> None:
     log.write_bytes(raw)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    folder = log.parent / keep.FOLDER
+    folder = log.parent / INDEX_FOLDER
     folder.symlink_to(elsewhere)
     kept = _kept(log)
     assert kept.parent.parent == tmp_path / "cache" / "fxscope"
@@ -217,7 +218,7 @@ def test_links_and_pipes_are_not_followed(raw: bytes, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_has_its_index_in_the_cache(raw: bytes, tmp_path: Path) -> None:
     log = tmp_path / NAME
     log.write_bytes(raw)
-    (tmp_path / keep.FOLDER).write_text("in the way")
+    (tmp_path / INDEX_FOLDER).write_text("in the way")
     kept = _kept(log)
     assert kept.is_relative_to(tmp_path / "cache")
     assert _state(log)[1:] == ([], True)
