@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +134,10 @@ def _compiled(gm: GraphModule, **settings: Any) -> Callable[..., Any]:
 
     def call(*inputs: Any) -> Any:
         torch._dynamo.reset()
-        with config.patch(**settings, force_disable_caches=True), torch.no_grad():
+        with config.patch(**settings, force_disable_caches=True), torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", message=".*force_disable_caches"
+            )  # we know: the settings above must count
             return torch.compile(gm, backend="inductor", dynamic=False)(*inputs)
 
     return call

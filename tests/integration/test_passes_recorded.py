@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 from click.testing import CliRunner
 
 from fxscope.cli import bench as bench_verb
 from fxscope.cli import passes as passes_verb
 from fxscope.errors import FxscopeError
+from fxscope.passes import upstream
 from fxscope.passes.recorded import load
 from fxscope.passes.stepper import Stepper
 
@@ -156,3 +159,50 @@ def test_passes_are_listed_with_what_they_do():
     assert "default pipeline: shapes,conv-bn-fold" in done.output
     assert passes_verb.json_schema()["$defs"]
     assert bench_verb.json_schema()["$defs"]
+
+
+WRONG = """
+import torch
+import torch.nn.functional as F
+
+class Keywords(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, 3, 3, 3))
+        self.bias = torch.nn.Parameter(torch.randn(4))
+        self.bn = torch.nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        y = F.conv2d(x, self.weight, bias=self.bias, stride=2, padding=1)
+        return F.batch_norm(y, self.bn.running_mean, self.bn.running_var, self.bn.weight, self.bn.bias)
+
+torch.manual_seed(0)
+with torch.no_grad():
+    torch.compile(Keywords().eval(), backend="eager")(torch.randn(2, 3, 16, 16))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="measured on torch 2.13")
+def test_what_upstream_gets_silently_wrong_on_a_recorded_graph_is_named(recorded, tmp_path_factory, monkeypatch):
+    """PyTorch issue 196165: keywords are dropped, and the result has another shape. Ours is right on the same graph."""
+    script = tmp_path_factory.getbasetemp().parent / "upstream_is_wrong.py"
+    script.write_text(WRONG)
+    run = recorded(script, options=("--save-tensors",))
+    assert run.exit_code == 0, run.stderr
+    tools = ["fx.optimization.fuse", "efficient_conv_bn_eval"]
+    monkeypatch.setattr(upstream, "would_do", functools.partial(upstream.would_do, tools=tools))
+    arguments = [str(run.path), "--graph", "0/0", "--inference", "--pipeline", "conv-bn-fold", "--upstream"]
+    done = invoke(passes_verb.command, *arguments, "--json")
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert [match["applied"] for match in document["steps"][0]["matches"]] == [True]
+    assert document["steps"][0]["max_rel_diff"] < 1e-6
+    fuse, efficient = document["upstream"]
+    assert (fuse["tool"], fuse["status"]) == (tools[0], "not-applied")
+    assert (efficient["tool"], efficient["status"]) == (tools[1], "wrong")
+    assert efficient["nodes"] == ["y", "batch_norm"]
+    assert "SILENTLY WRONG: output 0 has shape (2, 4, 14, 14) instead of (2, 4, 8, 8)" in efficient["text"]
+    monkeypatch.setattr(upstream, "would_do", lambda gm, inputs: [upstream.Upstream(**efficient)])
+    lines = invoke(passes_verb.command, *arguments).stdout.splitlines()
+    assert lines[-1] == f"✖ upstream {tools[1]:<24} {efficient['text']}"
