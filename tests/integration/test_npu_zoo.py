@@ -187,7 +187,7 @@ def test_inference(name):
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("mobile", torch.bfloat16), ("unet", torch.float16), ("video", torch.bfloat16), ("decoder", torch.float16)],
+    [("mobile", torch.bfloat16), ("unet", torch.float16), ("decoder", torch.bfloat16)],
 )
 def test_narrow_types(name, dtype):
     model, run, x, reports, _ = prepared(name, dtype, training=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxscope.targets.npu.device import NpuTarget
+from fxscope.targets.npu.encoder_layer import decompositions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +21,7 @@ def _aten(path: str | Path, graph_id: str | None, stage: str) -> GraphModule:
     from fxscope.passes.recorded import load
 
     found = load(path, graph_id, stage)
-    return to_aten(found.module, found.inputs, decompositions="core")
+    return to_aten(found.module, found.inputs, decompositions=decompositions())
 
 
 def lower_recorded(path: str | Path, graph_id: str | None, stage: str, machine: Machine, softmax: str) -> Lowered:
