@@ -24,6 +24,7 @@ WIDTH = 100  # columns of the help texts
 
 def helps(command: click.Command, name: str, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
     """``(name, help text)`` of a command and of all below it."""
+    command._help_option = None  # click keeps the one of the first context, which in a test has been another
     context = click.Context(command, info_name=name, parent=parent, terminal_width=WIDTH, **command.context_settings)
     yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
