@@ -73,7 +73,7 @@ def test_rows_of_measured_executors():
     assert eager.speedup == pytest.approx(1)
     assert part.speedup > 0
     assert eager.p10_ms <= eager.median_ms <= eager.p90_ms
-    assert eager.runs == 5
+    assert 3 <= eager.runs <= 5  # fewer where the machine is so busy that the time is up
     assert found.reference == "eager in float64"
     assert part.note == "2 islands, 75% of the nodes, 1 ops run eagerly beside" or "islands" in part.note
     assert found.partitions["part"].coverage > 0.5
