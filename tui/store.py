@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fxscope.diagnosis.findings import Finding
     from fxscope.graph.records import Graph
     from fxscope.recording.recording import Recording
+    from fxscope.report.blocks import Block as ReportBlock
 
 LARGEST_SOURCE = 4_000_000  # bytes of a source file that is read for the source pane
 DIAGNOSE_EVERY = 1.0  # seconds between diagnoses while a program runs
@@ -171,6 +172,16 @@ class Store:
         """Compile phases as trace events."""
         with self._lock:
             return list(self._opened().timeline())
+
+    def parts(self) -> list[ReportBlock]:
+        """What the report says beside findings and totals: ranks, kernels and their nodes, vLLM, links."""
+        from fxscope.report.blocks import Block, blocks
+
+        with self._lock:
+            try:
+                return list(blocks(self._opened(), stacks=False))
+            except Exception as problem:  # noqa: BLE001 - told where the parts would be: the rest is worth showing without them
+                return [Block(anchor="problem", title="Not shown", lines=[describe(problem)], what="lines")]
 
     def kernel_maps(self, compile_: Compile, stage: str) -> dict[str, tuple[str, ...]]:
         """Kernels to post-grad nodes, as Inductor's provenance logs say; empty where it logged none."""

@@ -50,3 +50,12 @@ async def test_view(name, keys, gpt2, opened, golden):
     async with opened(gpt2) as driver:
         await driver.press(*keys)
         golden(name, driver.frame())
+
+
+async def test_overview_has_what_only_some_recordings_have(shared, opened):
+    async with opened(shared / "traces" / "tlparse" / "inductor_provenance_jit_cuda_log.txt") as driver:
+        text = driver.app.view.document.page_text()
+        assert "KERNELS AND THE NODES THEY COMPUTE" in text
+        assert "triton_poi_fused_mul_1, line 197" in text
+    async with opened(shared / "traces" / "h200" / "ranks_ddp") as driver:
+        assert "RANKS" in driver.app.view.document.page_text()

@@ -17,12 +17,12 @@ from ..graph_rows import node_text
 from ..npu_text import npu_blocks, op_rows
 from ..spans import Cell
 from ..store import Snapshot
+from ..totals_text import bar
 from ..widgets.code_view import CodeView, Mark
 from ..widgets.document import Document
 from ..widgets.line_view import LineView
 from ..widgets.virtual_table import Column, Rows, VirtualTable
 from .job_view import JobView
-from .overview import bar
 from .passes import number_text
 from .pick import PickScreen, PromptScreen
 from .view import fact

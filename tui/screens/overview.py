@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
 
-from ..frames import seconds_text, site
+from ..frames import site
 from ..spans import Cell, Span
 from ..store import Snapshot
+from ..totals_text import ending, more, ranks, run, totals
 from ..trial_text import trial_blocks
 from ..widgets.document import Block, Document, heading
 from ..widgets.line_view import LineView
@@ -31,28 +31,10 @@ VIEW_OF = {
     "compile": "graph",
     "failure": "overview",
 }
-BAR = 24  # cells of a full bar
 
 
-def ending(code: int | None) -> str:
-    """How a program ended, in words."""
-    if code is None:
-        return "ended; its exit code is unknown"
-    if code == 0:
-        return "ended normally (exit code 0)"
-    if code > 128:
-        try:
-            return f"ended by signal {signal.Signals(code - 128).name} (exit code {code})"
-        except ValueError:
-            return f"ended with exit code {code}"
-    return f"ended with exit code {code}"
-
-
-def bar(part: float, whole: float, cells: int = BAR) -> str:
-    """A horizontal bar in eighths of a cell."""
-    eighths = round(8 * cells * part / whole) if whole > 0 else 0
-    full, rest = divmod(min(eighths, 8 * cells), 8)
-    return "\u2588" * full + ("" if not rest else chr(0x2590 - rest)) or ("\u258f" if part > 0 else "")
+if TYPE_CHECKING:
+    from fxscope.report.blocks import Block as ReportBlock
 
 
 class Overview(JobRunner):
@@ -69,6 +51,8 @@ class Overview(JobRunner):
     def __init__(self) -> None:
         super().__init__()
         self._tried: dict[str, Any] | None = None  # the last answer of ``fxscope try``
+        self._parts: list[ReportBlock] = []  # what only some recordings have
+        self._parts_of = (0, 0)
 
     def body(self) -> ComposeResult:
         """One document."""
@@ -96,16 +80,28 @@ class Overview(JobRunner):
                 self.empty(snapshot.error)
             return
         self.filled()
-        blocks = [*(trial_blocks(self._tried) if self._tried else ())]
-        blocks += [
+        blocks = [
+            *(trial_blocks(self._tried) if self._tried else ()),
             *self._findings(snapshot),
             *self._failures(snapshot),
-            *self._totals(snapshot),
-            *self._ranks(snapshot),
+            *totals(snapshot),
+            *ranks(snapshot),
+            *more(self._parts),
+            *run(snapshot),
         ]
-        blocks += self._session(snapshot)
         first, *rest = blocks
         self.document.show([first._replace(lines=first.lines[1:]), *rest])  # no empty line on top
+
+        seen = (len(snapshot.compiles), len(snapshot.artifacts))
+        if seen != self._parts_of:
+            self._parts_of = seen
+            self.load(self.scope.store.parts, self._take_parts, group="parts")
+
+    def _take_parts(self, parts: list[ReportBlock]) -> None:
+        if parts != self._parts:
+            self._parts = parts
+            if self.snapshot is not None:
+                self.take(self.snapshot)
 
     def _findings(self, snapshot: Snapshot) -> list[Block]:
         findings = snapshot.findings
@@ -144,98 +140,6 @@ class Overview(JobRunner):
             ]
             blocks.append(Block(lines, ("failure", number), 6))
         return blocks
-
-    def _totals(self, snapshot: Snapshot) -> list[Block]:
-        totals = snapshot.totals
-        lines: list[Cell] = [
-            [
-                ("  frames ", "dim"),
-                (f"{totals.frames}", ""),
-                ("   compiles ", "dim"),
-                (f"{totals.compiles}", ""),
-                ("   graphs ", "dim"),
-                (f"{totals.graphs}", ""),
-                ("   breaks ", "dim"),
-                (f"{totals.graph_breaks} at {totals.break_sites} sites", "warn" if totals.graph_breaks else ""),
-                ("   recompiles ", "dim"),
-                (f"{totals.recompiles}", "warn" if totals.recompiles else ""),
-                ("   limit hits ", "dim"),
-                (f"{totals.limit_hits}", "bad" if totals.limit_hits else ""),
-                ("   failures ", "dim"),
-                (f"{totals.failures}", "bad" if totals.failures else ""),
-            ]
-        ]
-        blocks = [heading("TOTALS"), Block(lines)]
-        phases: dict[str, float] = {}
-        caches: dict[tuple[str, str], int] = {}
-        for compile_ in snapshot.compiles:
-            for name, seconds in compile_.phases.items():
-                phases[name] = phases.get(name, 0.0) + seconds
-            for name, result in compile_.caches.items():
-                caches[name, result] = caches.get((name, result), 0) + 1
-        time: list[Cell] = [[("  compile time ", "dim"), (f"{totals.compile_seconds:.1f} s", "strong")]]
-        whole = max(sum(phases.values()), 1e-9)
-        width = max((len(name) for name in phases), default=0)
-        for name, seconds in sorted(phases.items(), key=lambda item: -item[1]):
-            share = f"{seconds / whole:>4.0%}"
-            time.append(
-                [
-                    (f"    {name:<{width}} ", ""),
-                    (f"{seconds_text(seconds):>6} {share} ", "dim"),
-                    (bar(seconds, whole), "info"),
-                ]
-            )
-        blocks.append(Block(time, ("time", 0)))
-        if caches:
-            parts = [f"{name} {result} {number}" for (name, result), number in sorted(caches.items())]
-            blocks.append(Block([[("  caches ", "dim"), (", ".join(parts), "")]]))
-        return blocks
-
-    def _ranks(self, snapshot: Snapshot) -> list[Block]:
-        """The all-ranks table, where there are several."""
-        ranks = sorted({compile_.rank for compile_ in snapshot.compiles if compile_.rank is not None})
-        if len(ranks) < 2:
-            return []
-        lines: list[Cell] = [[("  rank  compiles  recompiles   breaks  failures   compile time", "dim")]]
-        seconds = {rank: sum(c.seconds or 0 for c in snapshot.compiles if c.rank == rank) for rank in ranks}
-        slowest = max(seconds.values())
-        for rank in ranks:
-            part = snapshot.of_rank(rank)
-            lines.append(
-                [
-                    (f"  {rank:>4}  ", "strong"),
-                    (
-                        f"{len(part.compiles):>8}  {len(part.recompiles):>10}  {sum(b.count for b in part.graph_breaks):>7}  ",
-                        "",
-                    ),
-                    (f"{len(part.failures):>8}   ", "bad" if part.failures else ""),
-                    (f"{seconds_text(seconds[rank]):>6} ", ""),
-                    (bar(seconds[rank], slowest, 16), "info"),
-                ]
-            )
-        return [heading("RANKS", "R shows one rank at a time"), Block(lines)]
-
-    def _session(self, snapshot: Snapshot) -> list[Block]:
-        session = snapshot.session
-        rows: list[tuple[str, str]] = [("recording", session.path)]
-        if session.argv:
-            rows.append(("program", " ".join(session.argv)))
-        if session.cwd:
-            rows.append(("in", session.cwd))
-        rows.append(("state", "runs" if session.state == "live" else ending(session.exit_code)))
-        versions = [
-            f"torch {session.torch}" if session.torch else "",
-            f"Python {session.python}" if session.python else "",
-        ]
-        rows.append(("with", ", ".join([part for part in versions if part] + session.devices) or "unknown versions"))
-        rows.append(("processes", f"{session.processes}" + (f", ranks {len(session.ranks)}" if session.ranks else "")))
-        for name, value in session.config.items():
-            rows.append(("setting", f"{name} = {value}"))
-        rows += [("note", note) for note in session.notes]
-        if snapshot.error:
-            rows.append(("note", snapshot.error))
-        lines: list[Cell] = [[(f"  {label:<10} ", "dim"), (value, "")] for label, value in rows]
-        return [heading("RUN"), Block(lines, None, 13)]
 
     def on_line_view_chosen(self, event: LineView.Chosen) -> None:
         """Go to what the finding is about."""
