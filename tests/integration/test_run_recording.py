@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -207,6 +208,8 @@ def test_threads_that_compile_at_once_lose_no_event_and_no_call(tmp_path: Path, 
 
 
 def test_config_per_thread_and_forced_config(tmp_path: Path, log_events: Events) -> None:
+    if importlib.metadata.version("torch").startswith("2.11."):
+        pytest.skip("torch 2.11 has one set of settings for all threads")
     script = tmp_path / "config.py"
     script.write_text(
         EAGER + "import threading\n"
@@ -324,7 +327,8 @@ def test_failures_are_kept_with_their_line(tmp_path: Path, log_events: Events) -
         ("backward", "RuntimeError", "fails.py", "freed"),
         ("backward", "RuntimeError", "fails.py", "backward"),
     ]
-    assert [bool(failure["id"]) for failure in failures] == [True] * 5 + [False, True]  # which compile a thread's end is of, is not known
+    # Which compile the end of a thread belongs to is not known.
+    assert [bool(failure["id"]) for failure in failures] == [True] * 5 + [False, True]
     assert all(failure["message"] for failure in failures)
     assert failures[1]["cause"] == {"type": "KeyError", "message": "'no'"}
     (limit,) = artifacts(log_events(log), "fxscope.limit")
