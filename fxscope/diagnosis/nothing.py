@@ -21,6 +21,7 @@ from fxscope.diagnosis.statement import code_at, source_tree
 from fxscope.recording.records import Compile
 from fxscope.recording.userline import is_user_file
 
+_NEVER_RAN = "torch.compile was called, but what it returned never ran."
 _MODES = re.compile(
     r"(TorchDispatchMode|FlopCounterMode|FakeTensorMode|DebugMode|ProxyTorchDispatchMode|LoggingMode|\w*DispatchMode)$"
 )
@@ -137,6 +138,11 @@ def _nothing(context: Context) -> Finding:
             f"A dispatch mode is active around the call (`{ast.unparse(mode)[:80]}`), and Dynamo steps aside under one.",
         )
         fix = "Leave the mode (FlopCounterMode, a profiler's mode, FakeTensorMode) while the compiled function is called; measure with it on the eager model."
+    code = context.recording.session.exit_code
+    if code not in (0, None) and (not why or why is _NEVER_RAN):
+        # How far it came is not known: what stands in the program may simply not have been reached.
+        why = f"The program ended with exit code {code} before anything was compiled."
+        fix = "See why it ended (its own output, a time limit, memory), and record a run that reaches the first call of the compiled function."
     if not why:
         why = "No function was compiled in the whole run."
         fix = 'Call what torch.compile returns (or model.compile()), and look for TORCH_COMPILE_DISABLE, torch.compiler.set_stance("force_eager") and torch.compiler.disable.'
@@ -144,7 +150,9 @@ def _nothing(context: Context) -> Finding:
         ids=ids,
         category="nothing-compiled",
         severity="high",
-        title="torch.compile had no effect: nothing was compiled",
+        title="torch.compile had no effect: nothing was compiled"
+        if code in (0, None)
+        else f"Nothing was compiled before the program ended with exit code {code}",
         file=file,
         line=line,
         function="",
@@ -198,7 +206,7 @@ def _site(program: str, tree: ast.Module | None) -> tuple[str, int, str, str]:
         return (
             program,
             decorated[0].lineno,
-            "torch.compile was called, but what it returned never ran.",
+            _NEVER_RAN,
             ("Call the compiled function itself (not the original, a bound .forward or a copy made before compiling)."),
         )
     return program, 0, "", ""

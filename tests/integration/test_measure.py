@@ -14,14 +14,24 @@ import fxscope
 from fxscope.cli import measure
 from fxscope.cli.diagnose import command
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@pytest.fixture
-def chain(recorded: Callable[..., Any]) -> Path:
-    """One graph, recorded by another test as well."""
-    return Path(recorded(ROOT / "samples" / "fused_chain.py").path)
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One graph, which an eager backend got; measuring compiles it with Inductor."""
+    import torch
+
+    def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return ((x * w).sin() + x).sum(1)
+
+    folder = tmp_path_factory.mktemp("measure") / "chain.fxscope"
+    torch._dynamo.reset()
+    with fxscope.record(folder):
+        compiled = torch.compile(step, backend="eager")
+        for _ in range(3):
+            compiled(torch.ones(64, 64), torch.ones(64, 64))
+    return folder
 
 
 @pytest.mark.parametrize(

@@ -141,3 +141,13 @@ def test_a_nested_generator_does_not_make_its_function_one(tmp_path: Path) -> No
 def test_a_program_that_does_not_parse_is_no_obstacle(tmp_path: Path) -> None:
     (finding,) = recorded_nothing(tmp_path, "def (:\n")
     assert finding.ids == ["nothing-compiled"]
+
+
+def test_a_program_that_ended_early_is_not_blamed(tmp_path: Path) -> None:
+    (finding,) = recorded_nothing(tmp_path, "import torch\nfast = torch.compile(net)\nfast(x)\n", exit_code=143)
+    assert finding.title == "Nothing was compiled before the program ended with exit code 143"
+    assert "reaches the first call" in finding.fix
+    folder = tmp_path / "thrown"
+    folder.mkdir()
+    (finding,) = recorded_nothing(folder, "import torch\ntorch.compile(net)\nnet(x)\n", exit_code=1)
+    assert "thrown away" in finding.cause  # that is so whatever ended it
