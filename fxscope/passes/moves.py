@@ -53,6 +53,9 @@ def move_later(
     Returns:
         What was moved.
     """
+    movable = [node for node in nodes if node not in clauses and _latest(node, clauses, phases) > phases[node]]
+    if not movable:  # what moves later moves behind something that can: nothing to count
+        return []
     asap = dict(phases)
     gain = 0
     ordered = _ordered(edges)
@@ -67,8 +70,7 @@ def move_later(
     for node in reversed(nodes):
         if node in clauses or node in ordered or _several(node):
             continue
-        allowed = [phases[user] - (user in clauses) for user in node.users if user in phases]
-        now, last = phases[node], min(allowed, default=-1)
+        now, last = phases[node], _latest(node, clauses, phases)
         if last <= now:
             continue
         values = [used for used in (node, *node.all_input_nodes) if used.op != "get_attr"]
@@ -84,6 +86,11 @@ def move_later(
         return moved
     phases.update(asap)
     return []
+
+
+def _latest(node: Node, clauses: dict[Node, tuple[Clause, ...]], phases: Phases) -> int:
+    """The last phase that a supported node's users allow."""
+    return min((phases[user] - (user in clauses) for user in node.users if user in phases), default=-1)
 
 
 def _place(node: Node, phase: int, readers: dict[Node, Counter[int | None]], phases: Phases) -> None:

