@@ -38,7 +38,7 @@ python scripts/version_matrix.py TORCH/PYTHON ... [--tests PATH]...
 
 which makes an environment, installs the package with the test extra, runs the tests (benchmarks left out) and `tests/versions.py`: one
 program recorded from that interpreter without fxscope in it, and reported. A feature that a version lacks says so in a line, and everything
-else works; a test of such a feature skips with the reason.
+else works; a test of such a feature skips with the reason, or stands in the notes.
 
 | torch | Python | date | passed | failed | skipped | tests | notes |
 |---|---|---|---|---|---|---|---|
