@@ -95,7 +95,8 @@ class Overview(JobRunner):
         seen = (len(snapshot.compiles), len(snapshot.artifacts))
         if seen != self._parts_of:
             self._parts_of = seen
-            self.load(self.scope.store.parts, self._take_parts, group="parts")
+            # After the findings are on the screen: they come first.
+            self.call_after_refresh(self.load, self.scope.store.parts, self._take_parts, "parts")
 
     def _take_parts(self, parts: list[ReportBlock]) -> None:
         if parts != self._parts:
