@@ -131,7 +131,10 @@ def _finding(context: Context, members: list[tuple[int, Failure]]) -> Finding:
         change=change,
         evidence=[
             Evidence(
-                kind="failure", text=f"{each.id} {each.phase}: {each.type}", compile_key=each.compile_key, index=index
+                kind="failure",
+                text=f"{each.id} {each.phase}: {each.type}".strip(),
+                compile_key=each.compile_key,
+                index=index,
             )
             for index, each in members
         ],
