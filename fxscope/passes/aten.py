@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fxscope.errors import UsageError
+from fxscope.passes.attention import with_logsumexp
 from fxscope.passes.private import private
 
 if TYPE_CHECKING:
@@ -32,14 +33,21 @@ def decomposition_table(choice: str | Table) -> dict[Any, Callable[..., Any]]:
     if choice == "none":
         return {}
     if choice == "core":
-        return dict(private("torch._decomp.core_aten_decompositions", feature)())
+        return _mended(private("torch._decomp.core_aten_decompositions", feature)())
     if choice == "inductor":
         table = private("torch._inductor.decomposition.select_decomp_table", feature)
         private("torch._inductor.lowering", feature)  # some functions of the table ask it what Inductor would do
         return dict(table())
     if choice == "prims":
-        return dict(private("torch._decomp.decomposition_table", feature))
+        return _mended(private("torch._decomp.decomposition_table", feature))
     raise UsageError(f"no table of decompositions '{choice}'; one of {', '.join(TABLES)}")
+
+
+def _mended(table: Table) -> dict[Any, Callable[..., Any]]:
+    import torch
+
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    return {op: with_logsumexp(function) if op is flash else function for op, function in table.items()}
 
 
 def to_aten(
