@@ -67,13 +67,13 @@ def run(*executors, **options):
 def test_rows_of_measured_executors():
     gm, inputs = graph()
     gm.eval()
-    found = compare(gm, inputs, ["eager", Part()], seconds=0.01, rounds=5, machine=MACHINE)
+    found = compare(gm, inputs, ["eager", Part()], seconds=100, rounds=5, machine=MACHINE)
     eager, part = found.rows
     assert (eager.status, part.status) == ("ok", "ok")
     assert eager.speedup == pytest.approx(1)
     assert part.speedup > 0
     assert eager.p10_ms <= eager.median_ms <= eager.p90_ms
-    assert 3 <= eager.runs <= 5  # fewer where the machine is so busy that the time is up
+    assert eager.runs == 5
     assert found.reference == "eager in float64"
     assert part.note == "2 islands, 75% of the nodes, 1 ops run eagerly beside" or "islands" in part.note
     assert found.partitions["part"].coverage > 0.5
