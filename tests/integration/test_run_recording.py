@@ -351,7 +351,9 @@ def test_inductor_with_every_extra(tmp_path: Path, log_events: Events) -> None:
         TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"),
         TORCHINDUCTOR_COMPILE_THREADS="2",
     )
-    assert (done.stdout, done.stderr) == ("", "")
+    # A CUDA build of torch says so itself where there is a CUDA toolkit and no GPU.
+    said = [line for line in done.stderr.splitlines() if "No CUDA runtime is found" not in line]
+    assert (done.stdout, said) == ("", [])
     (log,) = logs(tmp_path / "r")  # Inductor's compile workers wrote none
     events = check_log(log, log_events)
     (graph,) = artifacts(events, "fxscope.graph")
