@@ -4,101 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-Events = Callable[[Path], list[tuple[dict, str]]]
-
-EAGER = """
-import torch
-def f(x):
-    return (x.sin() + 1).sum()
-"""
-
-
-def start(script: Path, folder: Path, *options: str, **env: str) -> subprocess.CompletedProcess:
-    command = [
-        sys.executable,
-        "-m",
-        "fxscope",
-        "run",
-        "--headless",
-        "--quiet",
-        *options,
-        "-o",
-        str(folder),
-        str(script),
-    ]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
-    )
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-def logs(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.log"))
-
-
-def string_ids(value: object) -> Iterator[int]:
-    """Every interned string that an envelope refers to."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if key == "filename" and isinstance(item, int):
-                yield item
-            else:
-                yield from string_ids(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from string_ids(item)
-
-
-def check_log(log: Path, log_events: Events) -> list[tuple[dict, str]]:
-    """tlparse reads it strictly, and every string was named before it was used, once."""
-    events = log_events(log)
-    known: dict[int, str] = {}
-    used = 0
-    for envelope, _ in events:
-        if "str" in envelope:
-            text, number = envelope["str"]
-            assert number not in known
-            known[number] = text
-        for number in string_ids(envelope):
-            assert number in known, envelope
-            used += 1
-    assert used or not any("dynamo_start" in envelope for envelope, _ in events)
-    out = log.parent / f"{log.stem}-tlparse"
-    done = subprocess.run(
-        ["tlparse", "--strict", "--no-browser", "-o", str(out), str(log)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Stats { ok:" in done.stderr or "Unknown fields" in done.stderr
-    assert "fail" not in done.stderr
-    return events
-
-
-def artifacts(events: list[tuple[dict, str]], name: str) -> list[dict]:
-    return [json.loads(payload) for envelope, payload in events if envelope.get("artifact", {}).get("name") == name]
-
-
-def calls(events: list[tuple[dict, str]]) -> list[tuple[str, int]]:
-    """Id and last total of each entry; an entry is in a flush only if it changed since the one before."""
-    last = {row["graph"]: row for flush in artifacts(events, "fxscope.launches") for row in flush["entries"]}
-    return sorted((row["id"], row["calls"]) for row in last.values())
-
-
-def compiles(events: list[tuple[dict, str]]) -> int:
-    return sum("dynamo_output_graph" in envelope for envelope, _ in events)
+from tests.integration.trace_logs import EAGER, Events, artifacts, calls, check_log, compiles, logs, start
 
 
 def test_late_and_repeated_recordings_name_every_string_they_use(tmp_path: Path, log_events: Events) -> None:
@@ -254,85 +166,6 @@ def test_overrides_of_torch_compile(tmp_path: Path, log_events: Events) -> None:
     assert [row["kind"] for row in first] == ["symint", "tensor"]
     assert (first[1]["shape"], first[1]["hint"], first[1]["source"]) == ([first[0]["expression"]], [2], "L['x']")
     assert artifacts(events, "fxscope.session")[0]["options"] == {"backend": "eager", "dynamic": True}
-
-
-FAILURES = """
-import threading
-import torch
-import torch._dynamo.backends.common as common
-def run(f, x=torch.ones(2, 2), backend="eager", **keywords):
-    torch._dynamo.reset()
-    try:
-        torch.compile(f, backend=backend, **keywords)(x)
-    except Exception as error:
-        print(type(error).__name__)
-        torch.compile(lambda x: x + 1, backend="eager")(x)  # compiles well while another error is being handled
-def prints(x):
-    x = x + 1
-    print(x)  # fullgraph
-    return x
-run(prints, fullgraph=True)
-def refuses(gm, inputs):
-    raise KeyError("no")
-def plus(x):  # backend
-    return x + 1
-run(plus, backend=refuses)
-def sized(x):  # constraint
-    return x + 1 if x.shape[0] == 2 else x
-marked = torch.ones(2, 2); torch._dynamo.mark_dynamic(marked, 0)
-run(sized, marked)
-def views(x):
-    return x.view(7)  # dynamo
-run(views)
-torch._dynamo.config.recompile_limit = 1
-def text(x, s):  # limit
-    return x + len(s)
-g = torch.compile(text, backend="eager", fullgraph=True); g(torch.ones(2), "a")
-try:
-    g(torch.ones(2), "b")
-except Exception as error:
-    print(type(error).__name__)
-def twice():
-    loss = torch.compile(lambda x: x.sin().sum(), backend="aot_eager")(torch.ones(2, requires_grad=True))
-    loss.backward()
-    loss.backward()  # freed
-thread = threading.Thread(target=twice); thread.start(); thread.join()
-def no_backward(gm, inputs):
-    raise RuntimeError("no backward")
-def sine(x):  # backward
-    return x.sin().sum()
-torch.compile(sine, backend=common.aot_autograd(fw_compiler=lambda gm, inputs: gm.forward, bw_compiler=no_backward))(
-    torch.ones(2, requires_grad=True)).backward()
-"""
-
-
-def test_failures_are_kept_with_their_line(tmp_path: Path, log_events: Events) -> None:
-    script = tmp_path / "fails.py"
-    script.write_text(FAILURES)
-    command = [sys.executable, "-m", "fxscope", "run", "--headless", "--quiet", "-o", str(tmp_path / "r"), str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 1
-    assert "fxscope" not in done.stderr
-    assert done.stderr.endswith("RuntimeError: no backward\n")
-    (log,) = logs(tmp_path / "r")
-    failures = artifacts(check_log(log, log_events), "fxscope.failure")
-    lines = FAILURES.splitlines()
-    seen = [(f["phase"], f["type"], Path(f["file"]).name, lines[f["line"] - 1].partition("# ")[2]) for f in failures]
-    assert seen == [
-        ("fullgraph", "Unsupported", "fails.py", "fullgraph"),
-        ("backend", "BackendCompilerFailed", "fails.py", "backend"),
-        ("constraint", "ConstraintViolationError", "fails.py", "constraint"),
-        ("dynamo", "TorchRuntimeError", "fails.py", "dynamo"),
-        ("fullgraph", "FailOnRecompileLimitHit", "fails.py", "limit"),
-        ("backward", "RuntimeError", "fails.py", "freed"),
-        ("backward", "RuntimeError", "fails.py", "backward"),
-    ]
-    # Which compile the end of a thread belongs to is not known.
-    assert [bool(failure["id"]) for failure in failures] == [True] * 5 + [False, True]
-    assert all(failure["message"] for failure in failures)
-    assert failures[1]["cause"] == {"type": "KeyError", "message": "'no'"}
-    (limit,) = artifacts(log_events(log), "fxscope.limit")
-    assert (limit["function"], limit["limit"], limit["value"], limit["raised"]) == ("text", "recompile_limit", 1, True)
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ fast = torch.compile(f, backend="aot_eager")
 print([fast(torch.zeros(1)).item() for _ in range(3)])
 """
 
+
 def stages(program: str, folder: Path) -> tuple[int, dict[str, Any]]:
     from fxscope.cli.stages import json_schema
 
