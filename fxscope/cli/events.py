@@ -22,15 +22,24 @@ def command(path: str, kind: str | None, graph_id: str | None, payload: bool, as
     from fxscope.cli.report import write_text
     from fxscope.recording.recording import open_recording
     from fxscope.report.eventlist import event_lines, event_rows
-    from fxscope.report.safe import escape_json
+    from fxscope.report.safe import escape_json, plain_line
 
     recording = open_recording(path)
     if graph_id is not None and not graph_id.startswith("!"):
         recording.find(graph_id)  # says which ids there are, where this is none
     rows = event_rows(recording, kind=kind, graph_id=graph_id, payloads=payload or as_json)
     if not as_json:
+        found = False
         for row in rows:
+            found = True
             write_text(event_lines(row, payload=payload) + "\n")
+        if not found and kind is not None:
+            of = f" of compile {graph_id}" if graph_id else ""
+            types = sorted({name for _, name in recording.events()})
+            click.echo(
+                f"no event of type {plain_line(kind)}{of}; types here: {plain_line(', '.join(types)) or 'none'}",
+                err=True,
+            )
         return
     # Row by row, so that the payloads of a large log are never in memory together.
     write_text('{"schema": "fxscope.events/1", "events": [')

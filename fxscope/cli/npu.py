@@ -46,7 +46,7 @@ def asm(source: str, output: str | None, sizes: tuple[str, ...], machine: str | 
     click.echo(f"{target}: {len(program.instructions)} instructions", err=True)
 
 
-@command.command(epilog="\b\nExample:\n  fxscope npu dis add.bin")
+@command.command(epilog="\b\nExample:\n  fxscope npu dis add.bin", short_help="Disassemble a program file.")
 @click.argument("program", type=click.Path())
 @click.option("--flat", is_flag=True, help="Loops unrolled, as the queues see them.")
 @click.option("--node", metavar="NODE", help="Only the instructions of one FX node.")
@@ -70,7 +70,10 @@ def dis(program: str, flat: bool, node: str | None) -> None:
     click.echo(disassemble(instructions, found.comments()), nl=False)
 
 
-@command.command(epilog="\b\nExample:\n  fxscope npu run add.s --seed 1 --interleave 5")
+@command.command(
+    epilog="\b\nExample:\n  fxscope npu run add.s --seed 1 --interleave 5",
+    short_help="Prove a program legal, run it, model its time.",
+)
 @click.argument("program", type=click.Path())
 @click.option("--seed", default=0, show_default=True, help="Of the numbers in the weight and input regions.")
 @click.option("--interleave", default=0, metavar="N", help="Also run N random interleavings of the queues.")
@@ -128,7 +131,10 @@ def run(program: str, seed: int, interleave: int, sizes: tuple[str, ...], machin
         click.echo(f"{name}: {result}")
 
 
-@command.command(epilog="\b\nExample:\n  fxscope npu report run.fxscope --graph 0/0 --timeline npu.json")
+@command.command(
+    epilog="\b\nExample:\n  fxscope npu report run.fxscope --graph 0/0 --timeline npu.json",
+    short_help="Compile a recorded graph and say what each op costs.",
+)
 @click.argument("path", type=click.Path())
 @_GRAPH
 @_STAGE
@@ -190,7 +196,8 @@ def report(
 
 
 @command.command(
-    epilog="\b\nExample:\n  fxscope npu sweep run.fxscope --graph 0/0 --set array.rows+array.cols=8,16,32 --set dram.bytes_per_cycle=4,16"
+    epilog="\b\nExample:\n  fxscope npu sweep run.fxscope --graph 0/0 --set array.rows+array.cols=8,16,32 --set dram.bytes_per_cycle=4,16",
+    short_help="What if array, memories or bandwidth were others.",
 )
 @click.argument("path", type=click.Path())
 @_GRAPH
@@ -238,7 +245,9 @@ def sweep(
     click.echo(sweeps.text(rows, where))
 
 
-@command.command(epilog="\b\nExample:\n  fxscope npu spec ethos-u65-512")
+@command.command(
+    epilog="\b\nExample:\n  fxscope npu spec ethos-u65-512", short_help="A machine's numbers, or the instruction set."
+)
 @click.argument("machine", required=False)
 @click.option("--isa", is_flag=True, help="The instruction set and the supported ops, as Markdown.")
 @click.option("--op", "name", metavar="NAME", help="One instruction.")

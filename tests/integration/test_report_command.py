@@ -86,6 +86,13 @@ def test_bad_input_is_one_line_and_exit_3(tmp_path: Path) -> None:
             assert str(path) in done.stderr
 
 
+def test_a_type_that_no_event_has_is_answered_with_those_there_are() -> None:
+    done = fxscope("events", LOG, "--type", "dynamo_strat")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("no event of type dynamo_strat; types here: ")
+    assert "dynamo_start, " in done.stderr
+
+
 def test_recording_without_a_compile(tmp_path: Path) -> None:
     (tmp_path / "session.json").write_text(json.dumps({"argv": ["hello.py"], "exit_code": 0, "state": "ended"}))
     done = fxscope("report", str(tmp_path))
