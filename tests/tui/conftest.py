@@ -23,12 +23,17 @@ class Driver:
         self.pilot = pilot
 
     async def settle(self) -> None:
-        """Wait until no worker runs and nothing is left to draw."""
+        """Wait until no worker runs and nothing is left to draw.
+
+        Twice in a row: what is drawn may start another worker once it is on the screen.
+        """
+        quiet = 0
         for _ in range(50):
             await self.pilot.pause()
             await self.app.workers.wait_for_complete()
             await self.pilot.pause()
-            if not any(worker.is_running for worker in self.app.workers):
+            quiet = 0 if any(worker.is_running for worker in self.app.workers) else quiet + 1
+            if quiet == 2:
                 return
         raise AssertionError("workers never came to rest")
 

@@ -206,7 +206,7 @@ async def test_try_runs_only_what_the_user_agreed_to_and_shows_its_table(opened,
         view.take(view.snapshot._replace(findings=(first,)))
         view.document.to_key(("finding", 0))
         await driver.press("v")
-        assert "Run this check?" in driver.frame()
+        await driver.until(lambda: "Run this check?" in driver.frame())
         await driver.press("escape")
         assert view.job is None
         assert "TRIED" not in view.document.page_text()
