@@ -26,28 +26,15 @@ def incomplete(
     found = []
     totals, code = recording.totals, recording.session.exit_code
     new_failures = totals.failures - (baseline.failures if baseline is not None else 0)
+    problem = ""
     if not allow_failed and code not in (0, None):
-        file, line, details = _first_failure(recording)
-        found.append(
-            Violation(
-                rule="program",
-                message=f"the program failed with exit code {code}: what it did not reach was not counted (--allow-failed to judge it all the same)",
-                details=details,
-                file=file,
-                line=line,
-            )
-        )
+        problem = f"the program failed with exit code {code}: what it did not reach was not counted"
     elif not allow_failed and new_failures > 0 and baseline is None:  # beyond a baseline they are its own violation
+        problem = f"torch.compile failed: {count(totals.failures, 'failure')}, and what failed runs eager or not at all"
+    if problem:
         file, line, details = _first_failure(recording)
-        found.append(
-            Violation(
-                rule="program",
-                message=f"torch.compile failed: {count(totals.failures, 'failure')}, and what failed runs eager or not at all (--allow-failed to judge it all the same)",
-                details=details,
-                file=file,
-                line=line,
-            )
-        )
+        message = f"{problem} (--allow-failed to judge it all the same)"
+        found.append(Violation(rule="program", message=message, details=details, file=file, line=line))
     if not allow_nothing and totals.graphs == 0 and baseline is None:
         finding = next((each for each in diagnose(recording) if "nothing-compiled" in each.ids), None)
         found.append(

@@ -126,7 +126,9 @@ def conclude(steps: list[Step], by_design: list[Step], *, reproducible: bool) ->
             advice="Seed the program (torch.manual_seed, random.seed, numpy.random.seed) and print what matters.",
         )
     if steps[-1].result == "same":
-        return Conclusion(change=None, sentence="The program prints the same with torch.compile as without.")
+        code = steps[-1].outcome.exit_code
+        failed = f", but fails both times (exit code {code}): what it did not reach was not compared" if code else ""
+        return Conclusion(change=None, sentence=f"The program prints the same with torch.compile as without{failed}.")
     explained = next((each for each in by_design if each.result == "same"), None)
     # The last rung that still agrees is the last stage that can be trusted; what changes above it and is right again
     # further on (a backend that decomposes otherwise) is no longer in the program's own way of running.

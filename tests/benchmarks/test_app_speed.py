@@ -346,6 +346,5 @@ asyncio.run(main())
 print(next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
-    megabytes = int(done.stdout)
-    print(f"\nmemory at {COMPILES} compiles and {NODES:,} nodes: {megabytes} MB")
-    assert megabytes < 300
+    print(f"\nmemory at {COMPILES} compiles and {NODES:,} nodes: {int(done.stdout)} MB")
+    assert int(done.stdout) < 300

@@ -103,6 +103,16 @@ def opened() -> Opener:
     return run
 
 
+@pytest.fixture
+def gpt2(shared: Path) -> Path:
+    return shared / "traces" / "h200" / "gpt2"
+
+
+@pytest.fixture
+def ranks(shared: Path) -> Path:
+    return shared / "traces" / "h200" / "ranks_ddp"
+
+
 _THUMB = str.maketrans(dict.fromkeys("▁▂▃▄▅▆▇", " "))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from fxscope_tui import keymap
@@ -14,16 +13,6 @@ from fxscope_tui.widgets.virtual_table import VirtualTable
 from fxscope.errors import UsageError
 
 pytestmark = pytest.mark.shared
-
-
-@pytest.fixture
-def gpt2(shared: Path) -> Path:
-    return shared / "traces" / "h200" / "gpt2"
-
-
-@pytest.fixture
-def ranks(shared: Path) -> Path:
-    return shared / "traces" / "h200" / "ranks_ddp"
 
 
 async def test_digits_and_brackets_show_views(gpt2, opened):

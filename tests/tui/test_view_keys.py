@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from fxscope_tui.widgets.diff_view import DiffView
 
 pytestmark = pytest.mark.shared
-
-
-@pytest.fixture
-def gpt2(shared: Path) -> Path:
-    return shared / "traces" / "h200" / "gpt2"
-
-
-@pytest.fixture
-def ranks(shared: Path) -> Path:
-    return shared / "traces" / "h200" / "ranks_ddp"
 
 
 async def test_def_use_jumps(gpt2, opened):

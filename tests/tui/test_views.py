@@ -10,11 +10,6 @@ pytestmark = pytest.mark.shared
 
 
 @pytest.fixture
-def gpt2(shared: Path) -> Path:
-    return shared / "traces" / "h200" / "gpt2"
-
-
-@pytest.fixture
 def resnet(shared: Path) -> Path:
     return shared / "traces" / "h200" / "resnet50"
 

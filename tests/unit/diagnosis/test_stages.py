@@ -78,6 +78,7 @@ def test_a_program_that_varies_by_itself_is_not_compared() -> None:
 def test_a_program_that_fails_in_eager_too_is_the_same() -> None:
     document = climb(Fake(**{REFERENCE: {"exit_code": 1}, AS_IT_IS: {"exit_code": 1}}), ["x.py"])
     assert document.stages[-1].result == "same"
+    assert "fails both times (exit code 1)" in document.conclusion.sentence
 
 
 def test_every_rung_is_a_change_that_try_knows() -> None:
