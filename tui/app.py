@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fxscope.errors import FxscopeError
 
+from .collecting import THRESHOLDS
 from .keymap import KEYS, VIEWS, display, for_view, load_remapped
 from .live import POLL, LiveShell
 from .outlets import Outlets
@@ -20,10 +21,6 @@ from .widgets.frame_tree import TreeView
 from .widgets.virtual_table import Column, Rows, VirtualTable
 
 SWITCH = 0.001  # seconds after which a worker hands over the interpreter; Python's 5 ms are felt at a key press
-
-# Young objects are collected often, all of them practically never: a full collection looks at every record and holds up all
-# threads, a quarter of a second with a graph of 50,000 nodes. Records hold no cycles; reference counts alone free them.
-COLLECT = (10_000, 20, 100_000)
 
 
 class FxscopeApp(LiveShell, Outlets):
@@ -41,7 +38,7 @@ class FxscopeApp(LiveShell, Outlets):
         self._fold_by_width()
         self.tree_view.focus()
         sys.setswitchinterval(SWITCH)
-        gc.set_threshold(*COLLECT)
+        gc.set_threshold(*THRESHOLDS)
         self.set_interval(POLL, self._poll)
         self.set_interval(1.0, self._draw_top)
         if self.program is not None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from fxscope.recording.records import Compile, LimitHit
 
 from .spans import Cell, Span
+from .stages import stage_name
 from .store import Snapshot
 from .widgets.virtual_table import Column
 
@@ -126,8 +127,11 @@ class FrameTree:
         if not is_open:
             return
         for graph in stages:
-            number = f" #{graph.index}" if graph.index else ""
-            cell = [("     \u2022 ", "dim"), (f"{graph.stage}{number}", "name"), (f"  {size_text(graph.size)}", "dim")]
+            cell = [
+                ("     \u2022 ", "dim"),
+                (stage_name(graph.stage, graph.index), "name"),
+                (f"  {size_text(graph.size)}", "dim"),
+            ]
             key = f"{compile_.key}@{graph.stage}#{graph.index}"
             row = FrameRow(key, 2, cell, None, f"{text} {graph.stage}", compile_.key, graph.stage, graph.index)
             self._rows.append(row)

@@ -9,6 +9,7 @@ from textual.css.query import NoMatches
 
 from fxscope.errors import FxscopeError
 
+from .collecting import reading
 from .program import Program
 from .screens import views
 from .shell import Shell
@@ -75,9 +76,9 @@ class LiveShell(Shell):
 
     @work(thread=True, group="read", exit_on_error=False)
     def _read(self, force: bool) -> None:
-
         try:
-            snapshot = self.store.read(force=force)
+            with reading():
+                snapshot = self.store.read(force=force)
         except Exception as error:  # noqa: BLE001 - whatever a foreign log does to the reader is shown, and the app stays
             problem = describe(error)
             if not self._exit:

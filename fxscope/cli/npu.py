@@ -20,7 +20,11 @@ _MACHINE = click.option(
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _GRAPH = click.option("--graph", "graph_id", metavar="ID", help="Compile id as fxscope report prints it, e.g. 0/1.")
 _STAGE = click.option(
-    "--stage", default="dynamo", show_default=True, metavar="STAGE", help="Stage that holds the graph."
+    "--stage",
+    default="dynamo",
+    show_default=True,
+    metavar="STAGE",
+    help="Stage that holds the graph; NAME#1 is its second.",
 )
 
 

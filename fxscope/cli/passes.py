@@ -18,7 +18,13 @@ MARKS = {"applied": "✔", "unchanged": "·", "failed": "✖", "numbers": "✖"}
 )
 @click.argument("path", required=False, type=click.Path())
 @click.option("--graph", "graph_id", metavar="ID", help="Compile id as fxscope report prints it, e.g. 0/1.")
-@click.option("--stage", default="dynamo", show_default=True, metavar="STAGE", help="Stage that holds the graph.")
+@click.option(
+    "--stage",
+    default="dynamo",
+    show_default=True,
+    metavar="STAGE",
+    help="Stage that holds the graph; NAME#1 is its second.",
+)
 @click.option("--pipeline", metavar="A,B,C", help="Passes in order: names, name:argument, or FILE.py:FUNCTION.")
 @click.option("--single", is_flag=True, help="One step per application instead of one per pass.")
 @click.option("--bisect", "bisecting", is_flag=True, help="Name the first application that changes the numbers.")

@@ -53,7 +53,7 @@ def load(
     Args:
         path: A recording, a folder of TORCH_TRACE logs, or one log.
         graph_id: As ``--graph`` takes it; None where the recording has one compile with a graph only.
-        stage: One of recording.records.STAGES that holds a graph.
+        stage: One of recording.records.STAGES that holds a graph; ``forward#1`` is the second of several of one stage.
         device: Where it will run.
         seed: Of the inputs.
         requires_grad: Let parameters require gradients.
@@ -69,8 +69,9 @@ def load(
     from fxscope.recording.recording import open_recording
 
     recording = open_recording(path)
+    name, index = _stage(stage)
     if graph_id is None:
-        graphs = [item for item in recording.compiles if stage in item.stages]
+        graphs = [item for item in recording.compiles if name in item.stages]
         if len(graphs) != 1:
             listed = ", ".join(item.key for item in graphs[:8]) + (", ..." if len(graphs) > 8 else "")
             raise UsageError(
@@ -78,9 +79,9 @@ def load(
             )
         graph_id = graphs[0].key
     compile_ = recording.find(graph_id)
-    if stage.endswith(".code"):
-        raise UsageError(f"stage {stage} is generated code, not a graph; one of {', '.join(compile_.stages)}")
-    graph = load_graph(recording, compile_, stage)
+    if name.endswith(".code"):
+        raise UsageError(f"stage {name} is generated code, not a graph; one of {', '.join(compile_.stages)}")
+    graph = load_graph(recording, compile_, name, index)
     graph.name = compile_.key
     symbols = recorded_symbols(recording, compile_)
     tensors, constants, notes = _kept(recording, compile_, graph)
@@ -96,6 +97,14 @@ def load(
         inputs=inputs,
         notes=[*module.meta.get("fxscope.notes", []), *notes],
     )
+
+
+def _stage(stage: str) -> tuple[str, int]:
+    """``forward#1`` in its parts: DDP, for one, splits a compile into several graphs of one stage."""
+    name, mark, number = stage.partition("#")
+    if mark and not number.isdecimal():
+        raise UsageError(f"--stage {stage}: after # comes which of several graphs of that stage, from 0, e.g. {name}#1")
+    return name, int(number or 0)
 
 
 def _kept(recording: Recording, compile_: Compile, graph: Graph) -> tuple[dict[str, Any], dict[str, Any], list[str]]:

@@ -118,6 +118,8 @@ def test_bad_input_is_one_line(shared, tmp_path):
         ([log, "--graph", "0/0", "--pipeline", "convbn"], "did you mean 'conv-bn-fold'"),
         ([log, "--graph", "7/0"], "no compile '7/0'"),
         ([log, "--graph", "0/0", "--stage", "forward.code"], "is generated code, not a graph"),
+        ([log, "--graph", "0/0", "--stage", "joint#b"], "e.g. joint#1"),
+        ([log, "--graph", "0/0", "--stage", "joint#3"], "stage joint of index 0, not 3"),
         ([log], "name one with --graph"),
         ([str(tmp_path / "none"), "--graph", "0/0"], "none"),
     ):
@@ -134,6 +136,13 @@ def test_bad_input_is_one_line(shared, tmp_path):
     assert "did you mean 'triton'" in str(done.exception)
     done = invoke(bench_verb.command, log, "--graph", "0/0", "--sweep", "a")
     assert "--sweep takes numbers" in str(done.exception)
+
+
+@pytest.mark.shared
+def test_the_second_graph_of_a_stage_is_loaded(shared):
+    log = shared / "traces/h200/ranks_ddp"  # DDP splits a compile into a graph per bucket
+    counts = [len(load(log, "r0:4/0", stage).graph.nodes) for stage in ("forward", "forward#1")]
+    assert counts == [80, 106]
 
 
 @pytest.mark.shared

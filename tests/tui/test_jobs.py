@@ -177,6 +177,16 @@ async def test_one_island_and_another_stage_are_measured_on_their_own(shared, op
 
 
 @pytest.mark.shared
+async def test_every_graph_of_a_stage_can_be_chosen(ranks, opened):
+    async with opened(ranks) as driver:
+        driver.app.select_compile("r0:4/0")
+        await driver.press("6", "S")
+        await driver.type("joint#1")
+        await driver.press("enter")
+        assert driver.app.view.arguments()[-4:-2] == ["--stage", "joint#1"]
+
+
+@pytest.mark.shared
 async def test_the_npu_report_shows_ops_in_time_and_goes_back(shared, opened, monkeypatch):
     answers("npu", monkeypatch)
     async with opened(shared / "traces" / "h200" / "gpt2", size=(160, 40)) as driver:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from fxscope_tui.collecting import MANY, reading
 from fxscope_tui.highlight import Regions, highlight
 from fxscope_tui.provenance import Provenance
 from fxscope_tui.spans import clean, fit, plain, spans_of, wrap
@@ -262,3 +263,20 @@ def test_plain_gives_the_text_of_any_cell():
     assert plain("a") == plain(("a", "bad")) == plain([("a", "bad")]) == "a"
     assert plain([("a", ""), ("b", "bad")]) == "ab"
     assert plain([("a\x1b[2J", "")]) == "a␛[2J"
+
+
+def test_many_new_records_are_not_looked_at_again_by_the_collector():
+    import gc
+
+    before = gc.get_freeze_count()
+    kept = []
+    try:
+        with reading():
+            assert not gc.isenabled()
+            with reading():  # two workers at once
+                kept.append([[] for _ in range(MANY + 20_000)])
+            assert not gc.isenabled()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > before + MANY
+    finally:
+        gc.unfreeze()

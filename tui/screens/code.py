@@ -11,6 +11,7 @@ from fxscope.recording.records import Compile
 
 from ..frames import size_text
 from ..provenance import Provenance
+from ..stages import stage_name
 from ..store import Snapshot
 from ..widgets.code_view import CodeView
 from ..widgets.line_view import LineView
@@ -34,9 +35,7 @@ class CodeText(NamedTuple):
 def texts_of(compile_: Compile, snapshot: Snapshot) -> list[CodeText]:
     """Every text of a compile: generated code first, then bytecode, then the rest."""
     code = [
-        CodeText(
-            f"{graph.stage}{f' #{graph.index}' if graph.index else ''}", graph.event, graph.size, "python", graph.stage
-        )
+        CodeText(stage_name(graph.stage, graph.index), graph.event, graph.size, "python", graph.stage)
         for graph in compile_.graphs
     ]
     code.sort(key=lambda text: not text.stage.endswith(".code"))
@@ -99,7 +98,7 @@ class CodeTextView(View):
 
     def choose_stage(self, stage: str, index: int) -> None:
         """Show a stage's text."""
-        label = f"{stage}{f' #{index}' if index else ''}"
+        label = stage_name(stage, index)
         found = next((text for text in self.texts if text.label == label), None)
         if found is not None:
             self._show(found)

@@ -8,9 +8,10 @@ from fxscope.graph.records import Graph
 from fxscope.recording.records import Compile
 
 from ..graph_rows import diff_rows
+from ..stages import graph_stages, stage_name
 from ..widgets.diff_view import DiffView, fold
 from ..widgets.virtual_table import Column, Rows
-from .graph_stages import StagesView, graph_stages
+from .graph_stages import StagesView
 from .pick import PickScreen
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class ComparisonView(StagesView):
         rows = [
             (
                 item[0].key,
-                (item[1] + (f" #{item[2]}" if item[2] else ""), "accent"),
+                (stage_name(item[1], item[2]), "accent"),
                 item[0].function,
                 str(item[0].nodes or ""),
             )
@@ -76,7 +77,7 @@ class ComparisonView(StagesView):
             assert whole is not None
             changed = {change.b: change for change in [*difference.rewired, *difference.changed]}
             rows = fold(diff_rows(mine, theirs, difference.pairs, changed), 3)
-            titles = (f"{self.compile_key} {whole[0]}", f"{other.key} {stage}")
+            titles = (f"{self.compile_key} {stage_name(*whole)}", f"{other.key} {stage_name(stage, index)}")
             self.add_class("-diff")
             self.diff.show(rows, titles)
             self.diff.focus()

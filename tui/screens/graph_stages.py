@@ -6,22 +6,16 @@ from typing import Any, NamedTuple
 
 from fxscope.graph.modules import Place, adopt_originals, places
 from fxscope.graph.records import Graph
-from fxscope.recording.records import STAGES, Compile
+from fxscope.recording.records import Compile
 
 from ..frames import size_text
 from ..graph_rows import GraphRows
 from ..spans import Span
+from ..stages import graph_stages, stage_name
 from ..store import Snapshot
 from .view import View, fact
 
 LANES = 5  # values that the gutter draws at once; more are counted
-
-
-def graph_stages(compile_: Compile) -> list[tuple[str, int]]:
-    """Stages of a compile that are graphs, in the order of the stack."""
-    found = {(graph.stage, graph.index) for graph in compile_.graphs if not graph.stage.endswith(".code")}
-    order = {stage: number for number, stage in enumerate(STAGES)}
-    return sorted(found, key=lambda item: (order.get(item[0], 99), item))
 
 
 class Prepared(NamedTuple):
@@ -119,11 +113,15 @@ class StagesView(View):
         if graph is None or stage is None:
             return
         stages = graph_stages(compile_)
-        number = f" #{stage[1]}" if stage[1] else ""
         place = f"({stages.index(stage) + 1}/{len(stages)})" if stage in stages else ""
         where = "".join(f" \u203a {name}" for name in self._inside)
         cells: list[list[Span]] = [
-            [("stage ", "dim"), (f"\u2039{stage[0]}{number}\u203a", "accent"), (f" {place}", "dim"), (where, "strong")],
+            [
+                ("stage ", "dim"),
+                (f"\u2039{stage_name(*stage)}\u203a", "accent"),
+                (f" {place}", "dim"),
+                (where, "strong"),
+            ],
             fact("compile", f"{compile_.key} {compile_.function}"),
             fact("nodes", f"{len(graph.nodes):,}"),
         ]

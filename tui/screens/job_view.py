@@ -12,8 +12,8 @@ from fxscope.errors import FxscopeError
 
 from ..jobs import Job
 from ..spans import Span
+from ..stages import graph_stages, stage_name
 from ..widgets.virtual_table import Column, Rows
-from .graph_stages import graph_stages
 from .pick import PickScreen
 from .view import View
 
@@ -110,7 +110,7 @@ class JobView(JobRunner):
     def stages(self) -> list[str]:
         """Stages of the selected compile that a command can be asked about."""
         compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
-        return [stage for stage, index in graph_stages(compile_) if not index] if compile_ is not None else []
+        return [stage_name(*item) for item in graph_stages(compile_)] if compile_ is not None else []
 
     def graph_arguments(self) -> list[str]:
         """``PATH --graph ID``, and ``--stage STAGE`` where the selected compile has the chosen one."""

@@ -16,6 +16,7 @@ from ..fusions import fusion_blocks, read_fusions
 from ..graph_rows import node_text
 from ..npu_text import npu_blocks, op_rows
 from ..spans import Cell
+from ..stages import stage_of
 from ..store import Snapshot
 from ..totals_text import bar
 from ..widgets.code_view import CodeView, Mark
@@ -265,7 +266,7 @@ class KernelsView(JobView):
             self.app.push_screen(PickScreen(f"Sources of {name}", rows), done)
 
     def _show_source(self, name: str, listing: Mapping[str, Any]) -> None:
-        store, stage = self.scope.store, str(self._document.get("stage", "dynamo"))
+        store, stage = self.scope.store, stage_of(str(self._document.get("stage", "dynamo")))
         compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
         if compile_ is None:
             return
@@ -282,7 +283,7 @@ class KernelsView(JobView):
             )
 
         def read() -> list[tuple[str, str]]:
-            graph = store.graph(compile_, stage)
+            graph = store.graph(compile_, *stage)
             return [(node.name, node_text(node)) for node in graph.nodes if node.op not in ("placeholder", "get_attr")]
 
         self.load(read, show, group="source")

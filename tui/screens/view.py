@@ -10,6 +10,7 @@ from textual.containers import Vertical
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ..collecting import reading
 from ..spans import Span, clean
 from ..store import Snapshot, describe
 from ..widgets.bar import Bar, Item
@@ -142,7 +143,8 @@ class View(Vertical):
             result: Result | None = None
             problem = ""
             try:
-                result = job()
+                with reading():
+                    result = job()
             except Exception as error:  # noqa: BLE001 - whatever a log made us stumble over is shown, never raised at the user
                 problem = describe(error)
             if not self.app._exit:
