@@ -91,11 +91,6 @@ def _advice() -> dict[str, str]:
     return load_toml("advice.toml")["advice"]
 
 
-def advice_keys() -> set[str]:
-    """Every key of the advice table."""
-    return set(_advice())
-
-
 class _Blank(dict[str, str]):
     def __missing__(self, key: str) -> str:
         return {"name": "this call", "method": "info"}.get(key, "")

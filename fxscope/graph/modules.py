@@ -24,23 +24,6 @@ class Place(msgspec.Struct, frozen=True):
     known: bool
 
 
-class ModuleGroup(msgspec.Struct):
-    """A module with the nodes that ran in itself, and its submodules in order of execution."""
-
-    path: str
-    nodes: list[str] = msgspec.field(default_factory=list)
-    children: dict[str, ModuleGroup] = msgspec.field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """Last part of the path."""
-        return self.path.rpartition(".")[2]
-
-    def count(self) -> int:
-        """Nodes in the module and all below it."""
-        return len(self.nodes) + sum(child.count() for child in self.children.values())
-
-
 def adopt_originals(graph: Graph, dynamo: Graph) -> Graph:
     """Give an AOT graph's inputs the names, roles and modules of the Dynamo graph's inputs they came from. Returns the graph.
 
@@ -120,17 +103,3 @@ def _shared(paths: list[str]) -> str:
             break
         common.append(parts[0])
     return ".".join(common)
-
-
-def module_tree(graph: Graph) -> ModuleGroup:
-    """Nodes grouped by module path; the root has path ""."""
-    root = ModuleGroup("")
-    where = places(graph)
-    for node in graph.nodes:
-        group = root
-        path = where[node.name].path
-        parts = path.split(".") if path else []
-        for depth, part in enumerate(parts, 1):
-            group = group.children.setdefault(part, ModuleGroup(".".join(parts[:depth])))
-        group.nodes.append(node.name)
-    return root

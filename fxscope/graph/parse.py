@@ -15,17 +15,12 @@ from fxscope.graph.annotation import module_of, original_of, parse_meta, parse_s
 from fxscope.graph.arguments import node_refs
 from fxscope.graph.expression import BINARY, Call, UnknownExpression, convert, dotted, node_of
 from fxscope.graph.heap import no_collections
-from fxscope.graph.printed import first_graph, isolate, mend, source_lines, syntax_tree
+from fxscope.graph.printed import isolate, mend, source_lines, syntax_tree
 from fxscope.graph.records import Arg, Graph, Node, Role
 
 _TRAILING = re.compile(r'["\w,)]\s+# (\S.*)$')
 _CONTROLS = re.compile("[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ufeff]")
 _UNPACKERS = ("fx_pytree.tree_flatten_spec", "self._in_shuffle_graph")
-
-
-def is_graph(text: str) -> bool:
-    """Whether a text holds a printed graph."""
-    return first_graph(text) is not None
 
 
 def parse_graph(text: str, stage: str = "", name: str = "") -> Graph:

@@ -1,4 +1,4 @@
-"""What a graph does: kinds of ops, shapes, bytes and floating-point operations, and faults of fake kernels."""
+"""What a node does: its kind of op, the bytes it moves and its floating-point operations."""
 
 from __future__ import annotations
 
@@ -7,105 +7,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from fxscope.passes.fx_records import source_site, target_text
+from fxscope.passes.fx_records import target_text
 from fxscope.passes.module import value
 from fxscope.passes.no_ops import is_no_op
 from fxscope.passes.order import is_compute
 
 if TYPE_CHECKING:
-    from torch.fx import GraphModule, Node
-
-CATEGORIES = (
-    "matmul", "convolution", "attention", "pointwise", "reduction", "normalization", "indexing", "view", "copy", "random",
-    "communication", "control-flow", "custom", "other",
-)  # fmt: skip
-
-
-class Row(msgspec.Struct, kw_only=True):
-    """One node.
-
-    Attributes:
-        bytes_read: Of its tensor inputs, each once.
-        bytes_written: Of its outputs; 0 for a view.
-        flops: A multiply-add is 2; one per output element of a pointwise op, one per input element of a reduction.
-    """
-
-    name: str
-    target: str
-    category: str
-    dtype: str | None
-    shape: list[int | str] | None
-    bytes_read: int
-    bytes_written: int
-    flops: int
-    source: str | None
-
-
-class Analysis(msgspec.Struct, kw_only=True):
-    """A graph, counted.
-
-    Attributes:
-        counts: Nodes of each category.
-        problems: Ops without a fake kernel, and fake kernels that disagree with the real one; one line each.
-    """
-
-    rows: list[Row]
-    counts: dict[str, int]
-    targets: dict[str, int]
-    bytes: int
-    flops: int
-    problems: list[str]
-
-
-def analyse(gm: GraphModule, inputs: Sequence[Any] | None = None) -> Analysis:
-    """Count what a graph does, and set its shapes.
-
-    Args:
-        gm: Any graph.
-        inputs: For shapes where the nodes have none; real tensors also let custom ops' fake kernels be compared with the
-            real ones.
-    """
-    from fxscope.passes.fakes import fake_mismatches, propagate_named
-
-    problems: list[str] = []
-    if inputs is not None:
-        problems += propagate_named(gm, inputs)
-        problems += fake_mismatches(gm, inputs)
-    rows = []
-    counts: dict[str, int] = {}
-    targets: dict[str, int] = {}
-    for node in gm.graph.nodes:
-        if not is_compute(node):
-            continue
-        known = value(node)
-        category = categorise(node)
-        text = target_text(node)
-        counts[category] = counts.get(category, 0) + 1
-        targets[text] = targets.get(text, 0) + 1
-        read, wrote = node_bytes(node)
-        rows.append(
-            Row(
-                name=node.name,
-                target=text,
-                category=category,
-                dtype=str(known.dtype)[6:] if hasattr(known, "dtype") else None,
-                shape=[s if isinstance(s, int) else str(s) for s in known.shape] if hasattr(known, "shape") else None,
-                bytes_read=read,
-                bytes_written=wrote,
-                flops=node_flops(node),
-                source=source_site(node),
-            )
-        )
-    return Analysis(
-        rows=rows,
-        counts=dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))),
-        targets=dict(sorted(targets.items(), key=lambda pair: (-pair[1], pair[0]))),
-        bytes=sum(row.bytes_read + row.bytes_written for row in rows),
-        flops=sum(row.flops for row in rows),
-        problems=problems,
-    )
+    from torch.fx import Node
 
 
 def value_bytes(item: Any) -> int:
@@ -197,7 +105,7 @@ def _attention_flops(known: Sequence[Any]) -> int:
 
 
 def categorise(node: Node) -> str:
-    """One of CATEGORIES."""
+    """Kind of op: convolution, pointwise, view...; "custom" for a user's own, "other" where nothing fits."""
     import torch
 
     target = node.target
@@ -262,18 +170,3 @@ def _pointwise() -> frozenset[str]:
             if torch.Tag.pointwise in overload.tags:
                 names.add(name.strip("_"))
     return frozenset(names | {"iadd", "imul", "isub", "itruediv", "truediv"})
-
-
-def table(analysis: Analysis, limit: int | None = None) -> str:
-    """The rows as text columns, heaviest traffic first where a limit cuts them."""
-    rows = analysis.rows
-    if limit is not None and len(rows) > limit:
-        rows = sorted(rows, key=lambda row: -(row.bytes_read + row.bytes_written))[:limit]
-    lines = [f"{'node':<28} {'kind':<14} {'dtype':<9} {'shape':<22} {'read':>12} {'written':>12} {'flops':>14}"]
-    for row in rows:
-        shape = "x".join(map(str, row.shape)) if row.shape is not None else ""
-        lines.append(
-            f"{row.name[:28]:<28} {row.category:<14} {row.dtype or '':<9} {shape[:22]:<22} "
-            f"{row.bytes_read:>12,} {row.bytes_written:>12,} {row.flops:>14,}"
-        )
-    return "\n".join(lines)

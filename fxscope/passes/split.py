@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxscope.errors import CheckFailed
-from fxscope.passes.order import is_compute, order_edges
+from fxscope.passes.order import order_edges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -190,20 +190,6 @@ def check_convex(gm: GraphModule, groups: Iterable[Sequence[Node]]) -> str | Non
     except CheckFailed as error:
         return str(error)
     return None
-
-
-def connected(nodes: Sequence[Node]) -> bool:
-    """Whether a set of nodes hangs together through its own edges."""
-    inside = set(nodes)
-    seen: set[Node] = set()
-    todo = list(nodes)[:1]
-    while todo:
-        node = todo.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        todo += [near for near in (*node.all_input_nodes, *node.users) if near in inside and is_compute(near)]
-    return seen == inside
 
 
 def _attribute(gm: GraphModule, node: Node) -> Any:

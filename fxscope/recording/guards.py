@@ -98,14 +98,3 @@ def parse_guard_json(text: str, resolve: Callable[[Any], tuple[SourceLine, ...]]
         kind = next((name for start, name in _JSON_KINDS if start in code), "GUARD")
         found.append(Guard(type=kind, expression=code, asked=stack[-1] if stack else None))
     return found
-
-
-def count_checks(guards: list[Guard]) -> int:
-    """Checks in a tree: its guards without the managers."""
-    waiting = list(guards)
-    total = 0
-    while waiting:
-        guard = waiting.pop()
-        total += bool(guard.type)
-        waiting.extend(guard.children)
-    return total

@@ -60,10 +60,6 @@ class Provenance(msgspec.Struct, kw_only=True):
     post_to_pre: dict[str, list[str]] = msgspec.field(default_factory=dict)
     pre_to_post: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
-    def at_line(self, line: int) -> list[Kernel]:
-        """Kernels that a line of the code belongs to."""
-        return [kernel for kernel in self.kernels if line in kernel.lines]
-
     def of_node(self, node: str) -> list[Kernel]:
         """Kernels that compute a node, of the post-grad graph or of the one before AOTAutograd."""
         return [kernel for kernel in self.kernels if node in kernel.post_grad or node in kernel.pre_grad]

@@ -11,7 +11,7 @@ from fxscope.graph.arguments import call_text, node_refs
 from fxscope.graph.heap import no_collections
 from fxscope.graph.histogram import short_target
 from fxscope.graph.modules import places
-from fxscope.graph.navigate import Navigator
+from fxscope.graph.navigate import neighbourhood
 from fxscope.graph.records import Graph, Node
 from fxscope.graph.table import shape_text
 from fxscope.report.dot_style import KINDS, Quoted, colour_of, kind_of, quoted, shortened
@@ -62,7 +62,7 @@ def to_dot(
     drawing.set_node_defaults(shape="box", style=quoted("filled,rounded"), fontname="Helvetica", fontsize="11")
     drawing.set_edge_defaults(fontname="Helvetica", fontsize="9", color=quoted("#555555"))
     picture = _Picture(graph, highlight or {}, sources)
-    shown = _neighbourhood(graph, around, hops) if around else None
+    shown = _near(graph, around, hops) if around else None
     with no_collections():
         picture.draw(drawing, shown, collapse, clusters)
         if legend:
@@ -70,7 +70,7 @@ def to_dot(
         return str(drawing.to_string())
 
 
-def _neighbourhood(graph: Graph, around: Sequence[str], hops: int) -> set[str]:
+def _near(graph: Graph, around: Sequence[str], hops: int) -> set[str]:
     names = graph.by_name()
     for name in around:
         if name not in names:
@@ -80,7 +80,7 @@ def _neighbourhood(graph: Graph, around: Sequence[str], hops: int) -> set[str]:
             raise UsageError(
                 f"no node {name} in graph '{graph.name}'" + (f"; did you mean {' or '.join(near)}?" if near else "")
             )
-    return set(Navigator(graph).around(around, hops))
+    return set(neighbourhood(graph, around, hops))
 
 
 class _Picture:

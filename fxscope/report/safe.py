@@ -28,16 +28,6 @@ def plain_line(text: str) -> str:
     return plain(text).replace("\n", "\\n")
 
 
-def printable(text: str, encoding: str | None) -> str:
-    """A text that a stream of this encoding can take; what it cannot is written out."""
-    if not encoding:
-        return text
-    try:
-        return text.encode(encoding, "backslashreplace").decode(encoding)
-    except (LookupError, UnicodeError):
-        return text.encode("ascii", "backslashreplace").decode("ascii")
-
-
 def escape_json(text: str) -> str:
     r"""JSON text in which the same characters stand as ``\uXXXX``, so that printing it is harmless too."""
     return _BAD.sub(lambda match: json.dumps(match[0])[1:-1], text)

@@ -6,8 +6,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len
-
 from ..highlight import Regions, highlight
 from ..spans import Span, Spans, clean
 from .line_view import LineView
@@ -141,7 +139,3 @@ class CodeView(LineView):
     def line_text(self, index: int) -> str:
         """The code of one line as it is, without number and mark."""
         return self.lines[index]
-
-    def cell_width(self, index: int) -> int:
-        """Cells of one line."""
-        return sum(cell_len(text) for text, _ in self.spans(index))

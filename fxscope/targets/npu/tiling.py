@@ -212,8 +212,3 @@ def k_slices(shape_k: int, channels: int, size: int) -> list[tuple[int, int]]:
             for at in range(0, channels, size)
         ]
     return [(at, min(size, shape_k - at)) for at in range(0, shape_k, size)]
-
-
-def reuse(tile: Tile) -> float:
-    """Traffic over its lower bound."""
-    return tile.traffic / tile.bound if tile.bound else math.nan

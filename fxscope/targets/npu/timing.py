@@ -71,23 +71,6 @@ def fold_shape(dataflow: Dataflow, m: int, n: int, k: int) -> tuple[int, int, in
     return {"os": (m, n, k), "ws": (k, n, m), "is": (k, m, n)}[dataflow]
 
 
-def scale_sim_cycles(dataflow: Dataflow, rows: int, cols: int, m: int, n: int, k: int) -> int:
-    """Compute cycles of one product as SCALE-Sim v2 and v3 run it; they print one less, the last index.
-
-    Output stationary: folds * (R + C + T - 2); weight and input stationary: folds * (2R + C + T - 2).
-    """
-    spatial_rows, spatial_cols, steps = fold_shape(dataflow, m, n, k)
-    folds = ceil_div(spatial_rows, rows) * ceil_div(spatial_cols, cols)
-    return folds * ((rows if dataflow == "os" else 2 * rows) + cols + steps - 2)
-
-
-def shadow_cycles(rows: int, cols: int, m: int, n: int, k: int) -> int:
-    """Cycles of one weight-stationary product with shadow weights: 2R - 1 + (F - 1) max(T, R) + R + C - 2 + T."""
-    stream = max(m, MINIMUM_STREAM)
-    folds = ceil_div(k, rows) * ceil_div(n, cols)
-    return 2 * rows - 1 + (folds - 1) * max(stream, rows) + rows + cols - 2 + stream
-
-
 def mapping_efficiency(machine: Machine, m: int, n: int, k: int) -> float:
     """Cells that hold work, averaged over folds (SCALE-Sim's mapping efficiency)."""
     array = machine.array

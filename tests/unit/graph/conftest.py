@@ -29,7 +29,7 @@ LOGS = (
 
 def printed_graphs(path: Path) -> Iterator[tuple[str, str, str]]:
     """(compile key, stage or artifact name, text) of every printed graph of a log, those that no compile owns included."""
-    from fxscope.graph.parse import is_graph
+    from fxscope.graph.printed import first_graph
 
     recording = open_recording(path)
     seen = set()
@@ -42,7 +42,7 @@ def printed_graphs(path: Path) -> Iterator[tuple[str, str, str]]:
         wanted = ("graph" in artifact.name and "runnable" not in artifact.name) or artifact.name == "exported_program"
         if artifact.event not in seen and wanted:
             text_ = recording.text(artifact.event)
-            if is_graph(text_):
+            if first_graph(text_) is not None:
                 yield artifact.compile_key or "", artifact.name, text_
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fxscope.graph.gutter import gutter
 from fxscope.graph.histogram import histogram, short_target
 from fxscope.graph.load import load_graph
-from fxscope.graph.modules import adopt_originals, module_tree, places
-from fxscope.graph.navigate import Navigator
+from fxscope.graph.modules import adopt_originals, places
+from fxscope.graph.navigate import neighbourhood
 from fxscope.graph.parse import link, parse_graph
 from fxscope.graph.records import Graph, Node, Ref
 from fxscope.graph.table import lines, rows
@@ -94,35 +94,30 @@ def test_rows_of_a_table() -> None:
     assert list(lines(Graph())) == []
 
 
-def test_steps_along_definitions_and_uses() -> None:
-    steps = Navigator(DIAMOND)
-    assert steps.inputs("d") == ("b", "c")
-    assert steps.users("a") == ("b", "c", "output")
-    assert (steps.first_use("a"), steps.last_use("a"), steps.first_use("output")) == ("b", "output", None)
-    assert steps.next_use("a", "b") == "c"
-    assert steps.next_use("a", "output") is None
-    assert steps.previous_use("a", "output") == "c"
-    assert steps.previous_use("a", "b") is None
-    assert steps.ancestors(["d"]) == {"d": 0, "b": 1, "c": 1, "a": 2, "x": 3}
-    assert steps.descendants(["b"], hops=1) == {"b": 0, "d": 1}
-    assert steps.around(["d"], 1) == ["b", "c", "d", "e"]
-    assert steps.path("x", "e") in (["x", "a", "b", "d", "e"], ["x", "a", "c", "d", "e"])
-    assert steps.path("y", "d") is None
-    assert steps.path("d", "d") == ["d"]
+def test_the_neighbourhood_follows_edges_in_both_directions() -> None:
+    assert neighbourhood(DIAMOND, ["d"], 0) == ["d"]
+    assert neighbourhood(DIAMOND, ["d"], 1) == ["b", "c", "d", "e"]
+    assert neighbourhood(DIAMOND, ["x"], 2) == ["x", "a", "b", "c", "output"]
+    assert neighbourhood(DIAMOND, ["e", "x"], 1) == ["x", "y", "a", "d", "e", "output"]
+    assert neighbourhood(DIAMOND, ["y"], 1) == ["y", "e"]
 
 
 @pytest.mark.shared
 def test_modules_of_a_real_graph(h200: Path) -> None:
     recording = open_recording(h200 / "gpt2")
     graph = load_graph(recording, recording.find("1/0"))
-    tree = module_tree(graph)
-    assert tree.count() == len(graph.nodes)
-    blocks = tree.children["transformer"].children["h"].children
-    assert list(blocks) == ["0", "1", "2", "3"]
-    assert {block.count() for block in blocks.values()} == {54}  # four equal blocks
-    assert list(blocks["0"].children) == ["ln_1", "attn", "ln_2", "mlp"]
     where = places(graph)
-    by_line = Navigator(graph).from_source("modeling_gpt2.py", 273)
+    paths = [where[node.name].path for node in graph.nodes]
+    blocks = [[path for path in paths if f"{path}.".startswith(f"transformer.h.{layer}.")] for layer in range(4)]
+    assert [len(block) for block in blocks] == [54] * 4  # four equal blocks
+    assert list(dict.fromkeys(path.split(".")[3] for path in blocks[0] if path.count(".") > 2)) == [
+        "ln_1",
+        "attn",
+        "ln_2",
+        "mlp",
+    ]
+    by_line = [node for node in graph.nodes if node.source and node.source.file.endswith("modeling_gpt2.py")]
+    by_line = [node for node in by_line if node.source.line == 273]
     assert [where[node.name].path for node in by_line] == [f"transformer.h.{layer}.ln_1" for layer in range(4)]
     attention = [node for node in graph.nodes if node.target == "torch._C._nn.scaled_dot_product_attention"]
     assert [where[node.name].path for node in attention] == [f"transformer.h.{layer}.attn" for layer in range(4)]

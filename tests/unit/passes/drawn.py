@@ -29,6 +29,17 @@ class Upstream(OperatorSupportBase):
         return node.op == "call_function" and not self.supports(node)
 
 
+def connected(nodes):
+    """Whether nodes hang together through their own edges."""
+    seen, todo = set(), [*nodes[:1]]
+    while todo:
+        node = todo.pop()
+        if node not in seen:
+            seen.add(node)
+            todo = [*todo, *(near for near in (*node.all_input_nodes, *node.users) if near in nodes)]
+    return seen == set(nodes)
+
+
 def chain(length, alternating=True):
     graph = Graph()
     node = graph.placeholder("x")

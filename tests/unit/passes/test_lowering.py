@@ -9,11 +9,11 @@ from torch import nn
 from torch.fx import symbolic_trace
 
 from fxscope.errors import UsageError
-from fxscope.passes.analysis import analyse, node_flops, table
+from fxscope.passes.analysis import categorise, node_bytes, node_flops
 from fxscope.passes.application import Context
 from fxscope.passes.aten import to_aten
 from fxscope.passes.decompose import became, decompose
-from fxscope.passes.fakes import propagate_named
+from fxscope.passes.fakes import fake_mismatches, propagate_named
 from fxscope.passes.fx_records import records, source_site
 from fxscope.passes.module import clone, is_aten
 from fxscope.passes.order import is_compute, written
@@ -130,21 +130,21 @@ def test_decompose_op_by_op():
             decompose(clone(gm), context)
 
 
-def test_analysis_counts_bytes_and_flops():
+def test_bytes_and_flops_of_nodes():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10), nn.Softmax(-1))
     x = torch.randn(2, 3, 8, 8)
-    modules = analyse(symbolic_trace(model), [x])
-    aten = analyse(to_aten(symbolic_trace(model), [x]))
+    modules = symbolic_trace(model)
+    assert propagate_named(modules, [x]) == []
+    modules = [node for node in modules.graph.nodes if is_compute(node)]
+    aten = {node.name: node for node in to_aten(symbolic_trace(model), [x]).graph.nodes if is_compute(node)}
     conv, linear = 2 * 2 * 8 * 36 * 27, 2 * 2 * 288 * 10
-    assert modules.rows[0].flops == aten.rows[0].flops == conv
-    assert {row.name: row.flops for row in aten.rows}["addmm"] == linear
-    assert modules.rows[3].flops == linear
-    relu = next(row for row in aten.rows if row.name == "relu")
-    assert (relu.bytes_read, relu.bytes_written, relu.flops) == (2304, 2304, 576)
-    view = next(row for row in aten.rows if row.category == "view")
-    assert (view.bytes_read, view.bytes_written) == (0, 0)
-    assert modules.counts == {"convolution": 1, "matmul": 1, "other": 1, "pointwise": 1, "reduction": 1}
-    assert len(table(aten, limit=2).splitlines()) == 3
+    assert node_flops(modules[0]) == node_flops(next(iter(aten.values()))) == conv
+    assert node_flops(modules[3]) == node_flops(aten["addmm"]) == linear
+    assert node_bytes(modules[3]) == (4 * (2 * 288 + 288 * 10 + 10), 4 * 2 * 10)
+    assert (node_bytes(aten["relu"]), node_flops(aten["relu"])) == ((2304, 2304), 576)
+    assert node_bytes(aten["view"]) == (0, 0)
+    assert list(map(categorise, modules)) == ["convolution", "pointwise", "other", "matmul", "reduction"]
+    assert categorise(aten["view"]) == "view"
 
 
 def test_attention_on_torch_level_has_flops():
@@ -175,12 +175,10 @@ def test_custom_ops_without_or_with_lying_fake_kernels_are_named():
         made.output(made.call_function(op, (made.placeholder("x"),)))
         return torch.fx.GraphModule(nn.Module(), made)
 
-    found = analyse(graph(torch.ops.fxscope_test.nofake.default), [torch.ones(2)])
-    assert len(found.problems) == 1
-    assert found.problems[0].startswith(
-        "nofake_default (torch.ops.fxscope_test.nofake.default) cannot run on fake tensors"
-    )
-    found = analyse(graph(torch.ops.fxscope_test.liar.default), [torch.ones(2)])
-    assert found.problems == [
+    (problem,) = propagate_named(graph(torch.ops.fxscope_test.nofake.default), [torch.ones(2)])
+    assert problem.startswith("nofake_default (torch.ops.fxscope_test.nofake.default) cannot run on fake tensors")
+    gm = graph(torch.ops.fxscope_test.liar.default)
+    assert propagate_named(gm, [torch.ones(2)]) == []
+    assert fake_mismatches(gm, [torch.ones(2)]) == [
         "liar_default (torch.ops.fxscope_test.liar.default): the fake kernel says dtype torch.float32, the real one torch.float64"
     ]

@@ -14,8 +14,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 
 from fxscope.passes.partition import partition
-from fxscope.passes.split import check_convex, connected, extract, split
-from tests.unit.passes.drawn import NO, Upstream, chain, choices, names, only, random_graph
+from fxscope.passes.split import check_convex, extract, split
+from tests.unit.passes.drawn import NO, Upstream, chain, choices, connected, names, only, random_graph
 
 
 @settings(max_examples=100, deadline=None)

@@ -55,8 +55,6 @@ def test_both_directions_agree(shared: Path, device: str) -> None:
         assert kernel.lines, kernel.name
         for node in (*kernel.post_grad, *kernel.pre_grad):
             assert kernel in found.of_node(node)
-        for line in kernel.lines:
-            assert kernel in found.at_line(line)
         assert kernel.name.rsplit(":", 1)[0] in code[kernel.lines[-1] - 1]
     assert [k.name for k in found.of_node("z") if "gelu" in k.name]  # z = gelu(y)
 

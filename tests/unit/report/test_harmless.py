@@ -19,7 +19,7 @@ from fxscope.report.document import encode_document, report_document
 from fxscope.report.eventlist import event_lines, event_rows
 from fxscope.report.files import safe_name, write_artifacts
 from fxscope.report.html import render_html
-from fxscope.report.safe import escape_json, plain, plain_line, printable
+from fxscope.report.safe import escape_json, plain, plain_line
 from fxscope.report.terminal import print_report
 from tests.unit.report.hostile import write_hostile
 
@@ -44,12 +44,6 @@ def test_escaped_json_means_the_same(value: dict[str, str | int]) -> None:
     text = json.dumps(value, ensure_ascii=False)
     assert json.loads(escape_json(text)) == value
     assert not (BAD - {"\n"}) & set(escape_json(text))
-
-
-def test_printable() -> None:
-    assert printable("× “x”", "ascii") == "\\xd7 \\u201cx\\u201d"
-    assert printable("×", "utf-8") == "×"
-    assert printable("×", "no such encoding") == "\\xd7"
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
