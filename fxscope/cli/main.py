@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from fxscope import __version__
 from fxscope.errors import FxscopeError
 from fxscope.names import ENV_DEBUG
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # Verb -> one line of help. The module module_of(verb) owns `command`, and `json_schema` where it prints JSON.
 VERBS = {
@@ -62,6 +65,13 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs and options for a shell, without importing any verb."""
+        from click.shell_completion import CompletionItem
+
+        verbs = [CompletionItem(verb, help=text) for verb, text in VERBS.items() if verb.startswith(incomplete)]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -96,8 +106,17 @@ def cli() -> None:
     """See what torch.compile did to a program, what is wrong with it, and step through its graphs."""
 
 
+def _mend_fish() -> None:
+    """click's script for fish ends a verb's help at its first comma."""
+    from click.shell_completion import FishComplete
+
+    FishComplete.source_template = FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
+
+
 def main() -> NoReturn:
     """Run the command line; a FxscopeError becomes one line on standard error and its exit code."""
+    if "_FXSCOPE_COMPLETE" in os.environ:
+        _mend_fish()
     try:
         cli.main(prog_name="fxscope", standalone_mode=True)
     except FxscopeError as error:

@@ -128,10 +128,29 @@ def test_zsh_completes_verbs_and_files() -> None:
     assert "compdef _fxscope_completion fxscope" in _source("zsh")
     kinds, names, meanings = (_complete("fxscope re", "zsh")[part] for part in range(3))
     assert (kinds, names) == ("plain", "report")
-    assert VERBS["report"].startswith(meanings.removesuffix("..."))
+    assert meanings == VERBS["report"]
     assert _complete("fxscope run tr", "zsh")[0] == "file"
     if zsh := shutil.which("zsh"):
         subprocess.run([zsh, "-n", "-c", _source("zsh")], check=True, timeout=60)
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_verbs_with_their_whole_help(tmp_path: Path) -> None:
+    """A real fish is asked what it would offer."""
+    (tmp_path / "train.py").touch()
+    (tmp_path / "completion.fish").write_text(_source("fish"))
+    asked = 'source completion.fish; complete -C "fxscope diag"; complete -C "fxscope run tr"'
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", asked],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [f"diagnose\t{VERBS['diagnose']}", "train.py"]
 
 
 def test_every_verb_is_offered() -> None:
