@@ -107,7 +107,7 @@ def cli() -> None:
 
 
 def _mend_fish() -> None:
-    """click's script for fish ends a verb's help at its first comma."""
+    """Click's script for fish ends a verb's help at its first comma."""
     from click.shell_completion import FishComplete
 
     FishComplete.source_template = FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
