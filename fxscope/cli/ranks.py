@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from fxscope.recording.rank_summary import RankSummary
 
 
+_MOST_NOTES = 20
+
+
 @click.command(
     "ranks",
     epilog="\b\nExample:\n  fxscope ranks s3://logs/run7/ --workers 8 --parquet run7.parquet",
@@ -22,7 +25,10 @@ if TYPE_CHECKING:
 @click.option(
     "--parquet", type=click.Path(dir_okay=False), help="Also write one row per compile, for Spark, DuckDB or pandas."
 )
-def command(path: str, as_json: bool, workers: int, scheduler: str | None, parquet: str | None) -> None:
+@click.option("--all", "everything", is_flag=True, help="One line for each process, even where many are alike.")
+def command(
+    path: str, as_json: bool, workers: int, scheduler: str | None, parquet: str | None, everything: bool
+) -> None:
     """Compare the ranks of a distributed run.
 
     Finds compiles that only some ranks made, or made at other times while the rest waited; graph breaks, cache misses,
@@ -34,17 +40,19 @@ def command(path: str, as_json: bool, workers: int, scheduler: str | None, parqu
     from fxscope.recording.many import summarize_all, write_parquet
 
     summaries = summarize_all(path, workers=workers, scheduler=scheduler)
-    findings = compare_ranks(summaries)
+    findings = compare_ranks(summaries, path)
     if parquet:
         rows = write_parquet(summaries, parquet)
         click.echo(f"{parquet}: {rows} rows", err=True)
     if as_json:
+        from fxscope.diagnosis.rank_runs import rank_notes
         from fxscope.report.document import encode_document
         from fxscope.report.ranks import RanksDocument
 
-        click.echo(encode_document(RanksDocument(ranks=summaries, findings=findings)))
+        document = RanksDocument(ranks=summaries, findings=findings, notes=rank_notes(summaries))
+        click.echo(encode_document(document))
     else:
-        _print(summaries, findings)
+        _print(summaries, findings, everything)
 
 
 def json_schema() -> dict[str, Any]:
@@ -56,28 +64,31 @@ def json_schema() -> dict[str, Any]:
     return msgspec.json.schema(RanksDocument)
 
 
-def _print(summaries: list[RankSummary], findings: list[Finding]) -> None:
+def _print(summaries: list[RankSummary], findings: list[Finding], everything: bool) -> None:
     import shutil
     import textwrap
 
-    from fxscope.report.ranks import rank_row, rank_table
+    from fxscope.report.ranks import note_lines, rank_rows, rank_table
     from fxscope.report.safe import plain_line
 
     width = max(40, shutil.get_terminal_size((100, 24)).columns)
-    for line in rank_table([rank_row(summary) for summary in summaries]):
-        click.echo(line)
-    for summary in summaries:
-        for note in summary.notes:
-            click.echo(click.style(f"{summary.name}: {plain_line(note)}", dim=True))
-    click.echo()
-    if not findings:
-        ranks = {summary.rank for summary in summaries if summary.rank is not None}
-        click.echo("The ranks agree." if len(ranks) > 1 else "Fewer than two ranks: nothing to compare.")
 
     def write(text: str, lead: str, **style: bool) -> None:
         wrapped = textwrap.wrap(plain_line(text), width - 1, initial_indent=lead, subsequent_indent=" " * len(lead))
         click.echo(click.style("\n".join(wrapped), **style))
 
+    for line in rank_table(rank_rows(summaries), everything=everything):
+        click.echo(line)
+    notes = note_lines(summaries)
+    shown = len(notes) if everything else _MOST_NOTES
+    for note in notes[:shown]:
+        write(note, "", dim=True)
+    if len(notes) > shown:
+        write(f"… {len(notes) - shown} more notes: --all shows them", "", dim=True)
+    click.echo()
+    if not findings:
+        ranks = {summary.rank for summary in summaries if summary.rank is not None}
+        click.echo("The ranks agree." if len(ranks) > 1 else "Fewer than two ranks: nothing to compare.")
     for finding in findings:
         write(finding.title, f"{finding.severity:>6}  ", bold=True)
         write(finding.cause, " " * 8)

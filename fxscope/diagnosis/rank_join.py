@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from fxscope.recording.spans import spans
+
 if TYPE_CHECKING:
     from fxscope.diagnosis.findings import Finding
 
@@ -26,7 +28,7 @@ def join_ranks(found: list[Finding]) -> list[Finding]:
             joined += same
             continue
         worst = max(same, key=lambda finding: finding.cost)
-        worst.title += f" on ranks {', '.join(map(str, ranks))}"
+        worst.title += f" on ranks {spans(ranks)}"
         worst.evidence = [evidence for finding in same for evidence in finding.evidence]
         joined.append(worst)
     return joined

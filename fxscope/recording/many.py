@@ -24,10 +24,16 @@ def summarize_log(path: str) -> bytes:
         recording = open_recording(path)
         summaries = summarize_recording(recording)
         if not summaries:
-            summaries = [RankSummary(log=path, rank=rank_of(path), process=None, notes=["nothing was compiled"])]
+            writer = next(recording.writers(), None)
+            rank, host = (rank_of(path), None) if writer is None else (writer[0].rank, writer[0].host)
+            summaries = [RankSummary(log=path, rank=rank, process=None, host=host, notes=["nothing was compiled"])]
             summaries[0].events = recording.totals.events
+            summaries[0].notes += recording.session.notes
+        recording.close()
     except FxscopeError as error:
-        summaries = [RankSummary(log=path, rank=None, process=None, notes=[f"unreadable: {error}"])]
+        # The first words say what is wrong; how to record anew is no advice about one log of many.
+        notes = [f"unreadable: {str(error).partition(': record with')[0]}"]
+        summaries = [RankSummary(log=path, rank=rank_of(path), process=None, cut=True, notes=notes)]
     for summary in summaries:
         summary.log = path
     return msgspec.json.encode(summaries)
@@ -63,12 +69,28 @@ def summarize_all(path: str | Path, *, workers: int = 1, scheduler: str | None =
 
 def _on_pool(logs: list[str], workers: int) -> list[bytes]:
     import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
 
-    # spawn: a fork would copy whatever threads and locks the caller (the app, a notebook) holds.
-    with multiprocessing.get_context("spawn").Pool(min(workers, len(logs))) as pool:
-        largest_first = sorted(range(len(logs)), key=lambda i: -_size(logs[i]))
-        answers = pool.map(summarize_log, [logs[i] for i in largest_first], chunksize=1)
+    largest_first = sorted(range(len(logs)), key=lambda i: -_size(logs[i]))
+    context = multiprocessing.get_context("fork" if _is_alone() else "spawn")
+    # Of a pool whose worker dies (for want of memory, say) an executor tells; multiprocessing.Pool would wait for ever.
+    with ProcessPoolExecutor(min(workers, len(logs)), mp_context=context) as pool:
+        try:
+            answers = list(pool.map(summarize_log, [logs[i] for i in largest_first]))
+        except BrokenProcessPool as error:
+            raise FxscopeError(
+                f"a process that read logs was killed, perhaps for want of memory: use fewer than {workers} workers"
+            ) from error
     return [answer for _, answer in sorted(zip(largest_first, answers, strict=True))]
+
+
+def _is_alone() -> bool:
+    """Whether this process has one thread only, so that a fork, which takes no time to start, copies nobody's lock."""
+    try:
+        return len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return False  # no such thing on this system
 
 
 def _size(log: str) -> int:
@@ -111,6 +133,7 @@ def write_parquet(summaries: list[RankSummary], path: str | Path) -> int:
             "log": summary.log,
             "rank": summary.rank,
             "process": summary.process,
+            "host": summary.host,
             "torch": summary.torch,
             "notes": "; ".join(summary.notes),
         }
@@ -125,6 +148,7 @@ def write_parquet(summaries: list[RankSummary], path: str | Path) -> int:
             ("log", pa.string()),
             ("rank", pa.int64()),
             ("process", pa.int64()),
+            ("host", pa.string()),
             ("torch", pa.string()),
             ("notes", pa.string()),
             *((name, pa.string()) for name in ("id", "function", "file")),

@@ -28,7 +28,8 @@ def take_metrics(state: State, process: Process, number: int, event: Event, inde
     attempt.metrics_event = number
     record = attempt.record
     record.metrics = numbers.keep(values)
-    state.torch_version = state.torch_version or text_or_none(values.get("pytorch_version"))
+    process.torch = process.torch or text_or_none(values.get("pytorch_version"))
+    state.torch_version = state.torch_version or process.torch
     state.python_version = state.python_version or text_or_none(values.get("python_version"))
     span = numbers.interval(values)
     if span is not None:

@@ -74,6 +74,8 @@ class Process:
         log: Number of the log in the recording.
         pid: Its id as logged.
         rank: From the log's file name, else from its events.
+        host: Name of its machine, where our recorder told it.
+        torch: Its own version of torch; None where the log does not say.
         graphs: Attempts by the number that our recorder gave to what they handed to a backend.
         prefix: Of the keys of its compiles, ``""``, ``"r1:"`` or ``"p4242:"``.
     """
@@ -82,6 +84,8 @@ class Process:
         self.log = log
         self.pid = pid
         self.rank = rank
+        self.host: str | None = None
+        self.torch: str | None = None
         self.prefix = ""
         self.clock = clock
         self.strings: dict[int, str] = {}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fxscope.recording.records import Artifact, Compile
 
 _COLLECTIVE = re.compile(r"(?:torch\.ops\.)?_?(_?c10d_functional\.\w+)(?:\.\w+)?\(")
+_NAMESPACE = "c10d_functional"
 _SCHEDULE = "inductor_collective_schedule"
 _RUNTIME = "inductor_runtime_and_tensor_meta"
 _EXECUTION = "graph_execution"
@@ -44,8 +45,11 @@ class RankSummary(msgspec.Struct, kw_only=True):
     """One process of a run.
 
     Attributes:
-        log: Path of its log (or of the recording that holds it).
+        log: Path of its log.
         rank: None for a process that is no rank.
+        host: Name of its machine, where our recorder told it.
+        torch: Its own version of torch.
+        cut: Its log is unreadable or ends in the middle of an event, so that what it lacks may have happened.
         caches: ``"0/0 fx_graph miss"`` in order.
         collectives: ``(compile id, op)`` in the order of the schedules, waits included.
         missing_waits: Compile id to how many collectives no ``wait_tensor`` follows.
@@ -60,7 +64,9 @@ class RankSummary(msgspec.Struct, kw_only=True):
     log: str
     rank: int | None
     process: int | None
+    host: str | None = None
     torch: str | None = None
+    cut: bool = False
     started: float = 0.0
     ended: float = 0.0
     events: int = 0
@@ -87,15 +93,22 @@ class RankSummary(msgspec.Struct, kw_only=True):
 
 def summarize(recording: Recording) -> list[RankSummary]:
     """One summary per process that compiled, in order of rank."""
-    made: dict[tuple[int | None, int | None], RankSummary] = {}
+    writers = {process.prefix: (process, log) for process, log in recording.writers()}
+    made: dict[str, RankSummary] = {}
     of_key: dict[str, RankSummary] = {}
     for compile_ in recording.compiles:
-        place = (compile_.rank, compile_.process)
-        if place not in made:
-            made[place] = RankSummary(
-                log=str(recording.path), rank=compile_.rank, process=compile_.process, torch=recording.session.torch
+        prefix = compile_.key.removesuffix(compile_.id)
+        if prefix not in made:
+            process, log = writers[prefix]
+            made[prefix] = RankSummary(
+                log=log.source.path,
+                rank=compile_.rank,
+                process=compile_.process,
+                host=process.host,
+                torch=process.torch,
+                cut=log.took_torn_tail,
             )
-        of_key[compile_.key] = made[place]
+        of_key[compile_.key] = made[prefix]
     reasons = {recompile.key: recompile for recompile in recording.recompiles}
     for compile_ in recording.compiles:
         summary = of_key[compile_.key]
@@ -187,13 +200,16 @@ def _collectives_from_graphs(recording: Recording, of_key: dict[str, RankSummary
     """Read the order of collectives off the printed graphs of compiles for which Inductor logged no schedule."""
     scheduled = {a.compile_key for a in recording.artifacts if a.name == _SCHEDULE}
     for compile_ in recording.compiles:
-        if compile_.key in scheduled:
+        if compile_.key in scheduled or (compile_.status == "unfinished" and of_key[compile_.key].cut):
             continue
         graphs = [g for g in compile_.graphs if g.stage.endswith("post_grad")]
         graphs = graphs or [g for g in compile_.graphs if g.stage in ("forward", "backward", "inference")]
         for graph in graphs or [g for g in compile_.graphs if g.stage == "dynamo"]:
-            for op in _COLLECTIVE.findall(recording.text(graph.event)):
-                of_key[compile_.key].collectives.append((compile_.id, op.split(".")[-1]))
+            text = recording.text(graph.event)
+            if _NAMESPACE in text:  # searching for the pattern itself costs as much as reading the whole log
+                of_key[compile_.key].collectives += [
+                    (compile_.id, op.split(".")[-1]) for op in _COLLECTIVE.findall(text)
+                ]
 
 
 def _count_missing_waits(summary: RankSummary) -> None:

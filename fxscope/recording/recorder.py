@@ -32,8 +32,10 @@ def take_session(state: State, process: Process, number: int, event: Event, inde
     """Session facts, settings, the end of a process: kept until somebody asks for the session."""
     value = read_json(index, event)
     name = str(event.value["name"])
-    if name == names.EVENT_SESSION and isinstance(value.get("rank"), int) and process.rank is None:
-        process.rank = value["rank"]
+    if name == names.EVENT_SESSION:
+        process.rank = numbers.integer(value.get("rank"), None) if process.rank is None else process.rank
+        process.host = text_or_none(value.get("host"))
+        process.torch = process.torch or text_or_none(value.get("torch"))
     state.session_events.append((process, name, value))
 
 
@@ -150,4 +152,4 @@ def take_torch_version(state: State, process: Process, number: int, event: Event
     """The version of torch, which it logs first."""
     value = read_json(index, event)
     if value.get("pytorch_version"):
-        state.torch_version = str(value["pytorch_version"])
+        state.torch_version = process.torch = str(value["pytorch_version"])

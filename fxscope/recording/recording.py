@@ -161,6 +161,10 @@ class Recording:
         """Path or URL of the log that an event lies in."""
         return self._located(event)[0].source.path
 
+    def writers(self) -> Iterator[tuple[Process, LogIndex]]:
+        """Every process that wrote, and its log."""
+        return ((process, self._builder.logs[process.log]) for process in self._builder.processes.values())
+
     def intact(self, event: int) -> bool:
         """Whether the payload of an event is what was written: its MD5 is the one in the envelope."""
         decoded = self.event(event)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fxscope.recording.spans import spans
 from fxscope.recording.vllm import VllmCompile, read_vllm
 from fxscope.report.columns import short_path
 from fxscope.report.document import link_rows, provenance_rows
@@ -15,7 +16,7 @@ from fxscope.report.stacks import stack_lines
 from fxscope.report.summary import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from fxscope.recording.provenance import Provenance
     from fxscope.recording.recording import Recording
@@ -46,6 +47,7 @@ def blocks(recording: Recording, *, stacks: bool) -> Iterator[Block]:
     if (ranks := ranks_report(recording)) is not None:
         lines = [
             *rank_table(ranks.ranks),
+            *map(plain_line, ranks.notes),
             *(f"{found.severity}: {plain_line(found.title)}" for found in ranks.findings),
         ]
         if not ranks.findings:
@@ -54,7 +56,9 @@ def blocks(recording: Recording, *, stacks: bool) -> Iterator[Block]:
             anchor="ranks", title=f"Ranks: {len(ranks.ranks)}", lines=lines, what="ranks or findings: fxscope ranks"
         )
     if rows := provenance_rows(recording):
-        lines = [line for row in rows for maps in row.maps for line in _kernel_lines(row.key, maps)]
+        lines = _once_for_all_ranks(
+            (row.key, line) for row in rows for maps in row.maps for line in _kernel_lines(maps)
+        )
         yield Block(anchor="kernels", title="Kernels and the nodes they compute", lines=lines, what="lines of kernels")
     for number, compile_ in enumerate(read_vllm(recording)):
         yield Block(anchor=f"vllm{number}", title="vLLM", lines=_vllm_lines(compile_), what="parts")
@@ -65,20 +69,36 @@ def blocks(recording: Recording, *, stacks: bool) -> Iterator[Block]:
         yield Block(anchor="stacks", title="Where compiles come from", lines=lines, what="frames")
 
 
-def _kernel_lines(key: str, maps: Provenance) -> Iterator[str]:
+def _once_for_all_ranks(lines: Iterable[tuple[str, str]]) -> list[str]:
+    """Lines under the keys of their compiles; one that several ranks share is told once."""
+    ranks_of: dict[tuple[str, str], list[int]] = {}
+    for key, line in lines:
+        rank, colon, id_ = key.removeprefix("r").partition(":")
+        if key.startswith("r") and colon and rank.isdigit():
+            ranks_of.setdefault((id_, line), []).append(int(rank))
+        else:
+            ranks_of.setdefault((key, line), [])
+    told = []
+    for (id_, line), ranks in ranks_of.items():
+        where = f"{id_} on ranks {spans(ranks, 1)}" if len(ranks) > 1 else f"r{ranks[0]}:{id_}" if ranks else id_
+        told.append(plain_line(f"{where} {line}"))
+    return told
+
+
+def _kernel_lines(maps: Provenance) -> Iterator[str]:
     for kernel in maps.kernels:
         at = f"line {', '.join(map(str, kernel.lines[-1:]))}" if kernel.lines else "not in the code"
-        parts = [f"{key} {maps.stage}  {kernel.name}, {at}"]
+        parts = [f"{maps.stage}  {kernel.name}, {at}"]
         if kernel.post_grad:
             parts.append(f"computes {', '.join(kernel.post_grad)}")
         if kernel.pre_grad:
             parts.append(f"from {', '.join(kernel.pre_grad)}")
         if kernel.sources:
             parts.append("at " + ", ".join(f"{short_path(line.file)}:{line.line}" for line in kernel.sources))
-        yield plain_line("  ".join(parts))
+        yield "  ".join(parts)
     for node in maps.pre_to_post:
         kernels = [kernel.name for kernel in maps.of_node(node)]
-        yield plain_line(f"{key} {maps.stage}  node {node} goes into {', '.join(kernels) or 'no kernel'}")
+        yield f"{maps.stage}  node {node} goes into {', '.join(kernels) or 'no kernel'}"
 
 
 def _vllm_lines(compile_: VllmCompile) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from rich.text import Text
 
 from fxscope.report.safe import plain_line
@@ -56,6 +57,20 @@ def print_compiles(rows: list[Compile], console: Console) -> None:
             part.pad_right(room - part.cell_len if number == 0 else 0)
             line = body if number == 0 else Text(" " * (2 + keys + states))
             console.print(line.append_text(part).append(tail if number == 0 else ""), soft_wrap=True)
+
+
+def once_for_all_ranks(rows: list[Compile]) -> list[Compile]:
+    """Compiles of which several ranks have the same, told once: ``0/0 ×8``, with the time of the slowest."""
+    groups: dict[tuple[object, ...], list[Compile]] = {}
+    for row in rows:
+        key = (row.id, row.rank is None, row.function, row.file, row.line, row.status, row.nodes, row.guards)
+        groups.setdefault(key, []).append(row)
+    told = []
+    for group in groups.values():
+        slowest = max(group, key=lambda row: row.seconds or 0.0)
+        several = len(group) > 1
+        told.append(msgspec.structs.replace(slowest, key=f"{slowest.id} ×{len(group)}") if several else slowest)
+    return told
 
 
 def short_path(path: str) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from fxscope.report.columns import print_compiles, short_path
+from fxscope.recording.spans import spans
+from fxscope.report.columns import once_for_all_ranks, print_compiles, short_path
 from fxscope.report.safe import plain, plain_line
 from fxscope.report.summary import count, seconds, summary_line
 from fxscope.report.tallies import cache_rows, export_of, phase_seconds
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST", "describe_guard", "print_report", "short_path"]
 
+_FEW_RANKS = 8  # of more, what they have alike is shown once
 MOST = 20  # rows of one section, where the reader did not ask for all
 
 
@@ -86,9 +88,7 @@ class _Page:
         if session.processes > 1:
             facts.append(count(session.processes, "process"))
         if session.ranks:
-            facts.append(
-                "ranks " + ", ".join(map(str, session.ranks)) if len(session.ranks) > 1 else f"rank {session.ranks[0]}"
-            )
+            facts.append(f"ranks {spans(session.ranks)}" if len(session.ranks) > 1 else f"rank {session.ranks[0]}")
         if session.exit_code is not None:
             facts.append(f"exit code {session.exit_code}")
         if session.state == "live":
@@ -203,12 +203,15 @@ class _Page:
         self._print(body, 7)
 
     def compiles(self, recording: Recording) -> None:
-        rows = [row for row in recording.compiles if row.status != "restarted"]
+        every = [row for row in recording.compiles if row.status != "restarted"]
+        rows = every if len(recording.session.ranks) <= _FEW_RANKS else once_for_all_ranks(every)
         dearest = {id(row) for row in sorted(rows, key=lambda row: -(row.seconds or 0.0))[: self._most]}
         shown = [row for row in rows if id(row) in dearest]
         self._section("Compiles" if len(shown) == len(rows) else f"Compiles: the {len(shown)} dearest of {len(rows)}")
         print_compiles(shown, self._console)
-        restarted = len(recording.compiles) - len(rows)
+        if len(rows) < len(every):
+            self.line(f"{len(every)} in all: ×n is the same on n ranks, with the time of the slowest", "dim", 2)
+        restarted = len(recording.compiles) - len(every)
         if restarted:
             self.line(f"and {count(restarted, 'attempt')} that restarted", "dim", 2)
         self._more(len(shown), len(rows), "compiles")

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from fxscope.cli.ranks import command
 from fxscope.diagnosis.findings import kinds
-from fxscope.diagnosis.rank_time import comparable, union_seconds, waited
+from fxscope.diagnosis.rank_time import Busy, comparable, union_seconds
 from fxscope.diagnosis.ranks import compare_ranks
 from fxscope.recording.many import summarize_all
 from fxscope.recording.rank_summary import RankCompile, RankSummary
@@ -72,8 +72,8 @@ def test_a_compile_on_one_rank_only_says_how_long_the_other_waited() -> None:
 
 def test_waiting_leaves_out_what_a_rank_compiled_itself() -> None:
     rank = _rank(0, _compile("0/0", 1.0, 2.0), _compile("1/0", 2.5, 1.0))
-    assert waited(rank, 0.0, 5.0) == pytest.approx(2.5)  # busy from 1.0 to 3.5
-    assert waited(rank, 1.0, 3.0) == 0.0
+    assert Busy(rank.compiles).waited(0.0, 5.0) == pytest.approx(2.5)  # busy from 1.0 to 3.5
+    assert Busy(rank.compiles).waited(1.0, 3.0) == 0.0
     assert union_seconds(rank.compiles) == pytest.approx(2.5)
 
 
