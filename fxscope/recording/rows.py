@@ -28,7 +28,7 @@ def take_break(state: State, process: Process, number: int, event: Event, index:
             text.file, text.line, text.function = attempt.record.file, attempt.record.line, attempt.record.function
     row = state.breaks.get((text.file, text.line, text.kind))
     if row is None and (text.duplicate or not text.kind):
-        row = next((b for b in state.breaks.values() if (b.file, b.line) == (text.file, text.line)), None)
+        row = state.break_at.get((text.file, text.line))
     if row is None:
         row = _new_break(state, text)
     else:
@@ -37,11 +37,14 @@ def take_break(state: State, process: Process, number: int, event: Event, index:
     row.events.append(number)
     if attempt is not None:
         record = attempt.record
-        name = without_attempt(record.id)
-        if name not in row.compile_ids:
-            row.compile_ids.append(name)
-        if record.key not in row.compile_keys:
-            row.compile_keys.append(record.key)
+        first = row.events[0]
+        for kind, name, names in (
+            ("id", without_attempt(record.id), row.compile_ids),
+            ("key", record.key, row.compile_keys),
+        ):
+            if (first, kind, name) not in state.break_in:
+                state.break_in.add((first, kind, name))
+                names.append(name)
 
 
 def _new_break(state: State, text: BreakText) -> GraphBreak:
@@ -67,6 +70,7 @@ def _new_break(state: State, text: BreakText) -> GraphBreak:
     if is_user_file(text.file):
         row.user_file, row.user_line, row.user_code = text.file, text.line, text.code
     state.breaks[text.file, text.line, text.kind] = row
+    state.break_at.setdefault((text.file, text.line), row)
     return row
 
 

@@ -56,6 +56,8 @@ class State:
         self.slot_of: dict[str, Slot] = {}
         self.breaks: dict[tuple[str, int, str], GraphBreak] = {}
         self.break_events = 0
+        self.break_at: dict[tuple[str, int], GraphBreak] = {}  # the first row of each line
+        self.break_in: set[tuple[int, str, str]] = set()  # first event of a row, "id" or "key", what the row has of it
         self.recompiles: list[Recompile] = []
         self.recompile_of: dict[str, Recompile] = {}
         self.limit_hits: dict[str, LimitHit] = {}

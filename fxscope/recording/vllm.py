@@ -1,8 +1,10 @@
 """What vLLM logs of its piecewise compiles: its configuration, how it split the model, and which part was compiled for which sizes.
 
-vLLM writes ``vllm_compilation_config``, ``vllm_piecewise_split_graph``, one ``vllm_piecewise_compile_start`` per part and range of
-sizes, and the graph of each part once (``vllm_submod_*``; ``vllm_subgraph_*`` in older versions). What Inductor writes until the
-next start belongs to that part.
+vLLM writes ``vllm_compile_event`` (whether its own cache had the whole), ``vllm_compilation_config``, the patterns that its passes
+look for (``vllm_patterns.PASS``), ``vllm_piecewise_split_graph``, one ``vllm_piecewise_compile_start`` per part and range of sizes,
+and the graph of each part once (``vllm_submod_*``; ``vllm_subgraph_*`` in older versions). What Inductor writes until the next start
+belongs to that part, the graph after each of vLLM's own passes included (``vllm_post_grad.N.PASS``). Formats: vLLM's
+``compilation/backends.py``, ``piecewise_backend.py`` and ``vllm_inductor_pass.py``, as tlparse reads them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import msgspec
 
 from fxscope.recording.metrics import integer
 from fxscope.recording.process import OUTSIDE
+from fxscope.recording.state import split_number
 from fxscope.trace.line import BadEnvelope, decode_json
 
 if TYPE_CHECKING:
@@ -21,6 +24,24 @@ if TYPE_CHECKING:
 _CONFIG = "vllm_compilation_config"
 _START = "vllm_piecewise_compile_start"
 _SPLIT = "vllm_piecewise_split_graph"
+_EVENT = "vllm_compile_event"
+_PATTERNS = "vllm_patterns."
+_PASS = "vllm_post_grad."
+_BEFORE_PASSES = "before_post_grad_graph"
+
+
+class VllmPass(msgspec.Struct, kw_only=True):
+    """One of vLLM's own passes over the graph of a part, after Inductor's.
+
+    Attributes:
+        name: Of the pass, e.g. ``RMSNormQuantFusionPass``.
+        graph: Number of the event with the graph after it.
+        before: Of the one with the graph before it; None where the log does not have that.
+    """
+
+    name: str
+    graph: int
+    before: int | None = None
 
 
 class VllmPart(msgspec.Struct, kw_only=True):
@@ -33,6 +54,7 @@ class VllmPart(msgspec.Struct, kw_only=True):
         cudagraph: Whether it is a size that is captured as a CUDA graph.
         graph: Number of the event with its printed graph; None where another range of the same part has it.
         artifacts: Names of what was written while it was compiled, in order.
+        passes: vLLM's own passes, in the order in which they ran.
     """
 
     name: str
@@ -41,6 +63,7 @@ class VllmPart(msgspec.Struct, kw_only=True):
     cudagraph: bool = False
     graph: int | None = None
     artifacts: list[str] = msgspec.field(default_factory=list)
+    passes: list[VllmPass] = msgspec.field(default_factory=list)
 
 
 class VllmCompile(msgspec.Struct, kw_only=True):
@@ -49,13 +72,17 @@ class VllmCompile(msgspec.Struct, kw_only=True):
     Attributes:
         compile_key: Key of the compile that Dynamo made of it; None where the log does not say.
         config: As logged: ``model``, ``prefix``, ``mode``, ``backend``, ``cudagraph_mode``, ``enabled_passes`` and so on, as text.
+        event: ``fresh_compile`` or ``aot_cache_hit``; "" where the log does not say.
         split_graph: Number of the event with the split graph; None where none was logged.
+        patterns: Pass to the number of the event with the patterns that it looks for.
         parts: In the order in which they were compiled.
     """
 
     compile_key: str | None
     config: dict[str, str] = msgspec.field(default_factory=dict)
+    event: str = ""
     split_graph: int | None = None
+    patterns: dict[str, int] = msgspec.field(default_factory=dict)
     parts: list[VllmPart] = msgspec.field(default_factory=list)
 
 
@@ -65,30 +92,60 @@ def read_vllm(recording: Recording) -> list[VllmCompile]:
         return []
     events = [(artifact.event, artifact.name, artifact.compile_key) for artifact in recording.artifacts]
     events += [(text.event, text.stage, row.key) for row in recording.compiles for text in row.graphs]
-    found: list[VllmCompile] = []
+    reader = _Reader(recording)
     for event, name, key in sorted(set(events), key=lambda item: item[0]):
-        begins = name == _CONFIG or (not found and name in (_START, _SPLIT))
-        if begins:
-            found.append(VllmCompile(compile_key=key))
-        if not found or _frame(key) != _frame(found[-1].compile_key):
-            continue  # of another compile, or before vLLM's own backend began
-        compile_ = found[-1]
+        reader.take(event, name, key)
+    return reader.found
+
+
+class _Reader:
+    """Puts events, in the order of the log, into compiles and their parts."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.found: list[VllmCompile] = []
+        self._recording = recording
+        self._log = -1
+        self._event = ""  # what came before its configuration
+        self._patterns: dict[str, int] = {}
+        self._graph: int | None = None  # of the part, after the last pass
+
+    def take(self, event: int, name: str, key: str | None) -> None:
+        if name == _EVENT:
+            self._event = str(_json(self._recording, event).get("type") or "")
+        elif name.startswith(_PATTERNS) and (not self.found or key != self.found[-1].compile_key):
+            self._patterns[name.removeprefix(_PATTERNS)] = event  # passes are made before the configuration is told
+        elif name == _CONFIG or (not self.found and name in (_START, _SPLIT)):
+            self.found.append(VllmCompile(compile_key=key, event=self._event, patterns=self._patterns))
+            self._log, self._event, self._patterns, self._graph = split_number(event)[0], "", {}, None
+        if self.found and split_number(event)[0] == self._log and self._is_of(key):
+            self._place(self.found[-1], event, name)
+
+    def _is_of(self, key: str | None) -> bool:
+        """Whether an event may belong to the last compile: vLLM compiles parts in threads, whose events name no frame."""
+        return key is None or OUTSIDE in key or key == self.found[-1].compile_key
+
+    def _place(self, compile_: VllmCompile, event: int, name: str) -> None:
         last = compile_.parts[-1] if compile_.parts else None
         if name == _CONFIG:
-            compile_.config = {str(k): str(v) for k, v in _json(recording, event).items()}
+            compile_.config = {str(k): str(v) for k, v in _json(self._recording, event).items()}
         elif name == _SPLIT:
             compile_.split_graph = event
+        elif name.startswith(_PATTERNS):
+            compile_.patterns[name.removeprefix(_PATTERNS)] = event
         elif name == _START:
-            compile_.parts.append(_part(_json(recording, event), len(compile_.parts)))
-        elif last is not None and name.startswith(("vllm_submod_", "vllm_subgraph_")):
+            compile_.parts.append(_part(_json(self._recording, event), len(compile_.parts)))
+            self._graph = None
+        elif last is None:
+            return
+        elif name.startswith(("vllm_submod_", "vllm_subgraph_")):
             last.graph = event
-        elif last is not None:
+        elif name.startswith(_PASS):
+            last.passes.append(VllmPass(name=name.split(".", 2)[-1], graph=event, before=self._graph))
+            self._graph = event
+        else:
             last.artifacts.append(name)
-    return found
-
-
-def _frame(key: str | None) -> str | None:
-    return None if key is None or OUTSIDE in key else key
+            if name == _BEFORE_PASSES:
+                self._graph = event
 
 
 def _part(value: dict[str, Any], number: int) -> VllmPart:

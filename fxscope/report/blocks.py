@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -61,7 +62,7 @@ def blocks(recording: Recording, *, stacks: bool) -> Iterator[Block]:
         )
         yield Block(anchor="kernels", title="Kernels and the nodes they compute", lines=lines, what="lines of kernels")
     for number, compile_ in enumerate(read_vllm(recording)):
-        yield Block(anchor=f"vllm{number}", title="vLLM", lines=_vllm_lines(compile_), what="parts")
+        yield Block(anchor=f"vllm{number}", title="vLLM", lines=_vllm_lines(recording, compile_), what="parts")
     if links := link_rows(recording):
         lines = [plain_line(f"{row.id or '-'}  {row.name}  {row.url}") for row in links]
         yield Block(anchor="links", title="Links", lines=lines, what="links")
@@ -101,8 +102,9 @@ def _kernel_lines(maps: Provenance) -> Iterator[str]:
         yield f"{maps.stage}  node {node} goes into {', '.join(kernels) or 'no kernel'}"
 
 
-def _vllm_lines(compile_: VllmCompile) -> list[str]:
-    lines = [plain_line(f"{name}: {value}") for name, value in compile_.config.items() if value]
+def _vllm_lines(recording: Recording, compile_: VllmCompile) -> list[str]:
+    lines = [plain_line(compile_.event.replace("_", " "))] if compile_.event else []
+    lines += [plain_line(f"{name}: {value}") for name, value in compile_.config.items() if value]
     ranges: dict[tuple[str, bool], list[str]] = {}
     for part in compile_.parts:
         code = sum(name.endswith(".code") for name in part.artifacts)
@@ -114,4 +116,24 @@ def _vllm_lines(compile_: VllmCompile) -> list[str]:
                 f"{kind if sizes else 'any size'}{', CUDA graph' if cudagraph else ''}: {count(len(parts), 'part')}: {', '.join(parts)}"
             )
         )
+    return lines + _vllm_passes(recording, compile_)
+
+
+def _vllm_passes(recording: Recording, compile_: VllmCompile) -> list[str]:
+    """What each of vLLM's own passes did to the graphs of all parts."""
+    ran: dict[str, list[Counter[str]]] = {}
+    for part in compile_.parts:
+        for step in part.passes:
+            changes = ran.setdefault(step.name, [])
+            if step.before is None:
+                continue
+            before, after = (Counter(recording.text(event).splitlines()) for event in (step.before, step.graph))
+            changes.append(Counter(gone=(before - after).total(), new=(after - before).total()))
+    lines = []
+    for name, changes in ran.items():
+        changed = sum(bool(change.total()) for change in changes)
+        total = sum(changes, Counter())
+        what = f"{total['gone']} lines gone, {total['new']} new" if changed else "found nothing to change"
+        patterns = ", its patterns are in the log" if name in compile_.patterns else ""
+        lines.append(plain_line(f"pass {name}: changed {changed} of {count(len(changes), 'graph')}, {what}{patterns}"))
     return lines

@@ -132,6 +132,35 @@ def test_vllm_parts_by_range_of_sizes(tmp_path: Path) -> None:
     ]
 
 
+def test_vllm_passes_and_cache_event(tmp_path: Path) -> None:
+    """As vllm_inductor_pass.py and decorators.py write them, and as tlparse's vllm parser reads them; parts compiled in threads."""
+    ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+    text = _vllm_log(ids)
+    head = _event("artifact", {"name": "vllm_compile_event", "encoding": "json"}, json.dumps({"type": "fresh_compile"}))
+    head += _event("graph_dump", {"name": "vllm_patterns.FusionPass"}, "def pattern_0(): ...", **ids)
+    graph = "def forward(self, x):\n    a = torch.sin(x)\n    b = torch.cos(x)\n    return a + b"
+    passes = _event("artifact", {"name": "before_post_grad_graph", "encoding": "string"}, graph)
+    fused = "def forward(self, x):\n    c = torch.ops.fused_sincos(x)\n    return c"
+    passes += _event("graph_dump", {"name": "vllm_post_grad.0.FusionPass"}, fused)
+    passes += _event("graph_dump", {"name": "vllm_post_grad.1.NoOpPass"}, fused)
+    log = tmp_path / "v.log"
+    log.write_text(head + text + passes)  # without ids, as in a thread: of the last part, size 8
+    recording = open_recording(log)
+    (compile_,) = read_vllm(recording)
+    assert compile_.event == "fresh_compile"
+    assert "pattern_0" in recording.text(compile_.patterns["FusionPass"])
+    steps = compile_.parts[-1].passes
+    assert [step.name for step in steps] == ["FusionPass", "NoOpPass"]
+    assert recording.text(steps[0].before or 0) == graph
+    assert recording.text(steps[0].graph) == recording.text(steps[1].before or 0) == fused
+    (block,) = [b for b in blocks(recording, stacks=False) if b.title == "vLLM"]
+    assert block.lines[0] == "fresh compile"
+    assert block.lines[-2:] == [
+        "pass FusionPass: changed 1 of 1 graph, 3 lines gone, 2 new, its patterns are in the log",
+        "pass NoOpPass: changed 0 of 1 graph, found nothing to change",
+    ]
+
+
 def test_vllm_without_a_frame_or_config(tmp_path: Path) -> None:
     log = tmp_path / "v.log"
     text = _vllm_log({})
