@@ -10,6 +10,8 @@ from functools import lru_cache
 import msgspec
 
 _LARGEST = 2_000_000  # bytes of a source file that is worth parsing for one line
+_DEEPEST = 150  # levels of a tree: ast's own walkers recurse, and Python stops them at about 330
+_UNPARSED = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 class Statement(msgspec.Struct, kw_only=True):
@@ -44,9 +46,25 @@ def _source(path: str) -> tuple[str, ast.Module | None]:
             return "", None
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()
-        return text, ast.parse(text)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return text, parsed(text)
+    except (OSError, *_UNPARSED):
         return "", None  # the logged text of the line is used instead
+
+
+def parsed(code: str) -> ast.Module:
+    """The tree of a stranger's code.
+
+    Raises:
+        SyntaxError: It is no Python; a ValueError, RecursionError or MemoryError where that takes too much to find out.
+        RecursionError: It is deeper nested than anything a person writes.
+    """
+    tree = ast.parse(code)
+    level: list[ast.AST] = [tree]
+    for _ in range(_DEEPEST):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return tree
+    raise RecursionError(f"nested deeper than {_DEEPEST} levels")
 
 
 def source_text(path: str) -> str:
@@ -119,8 +137,8 @@ def _parse_line(code: str) -> Statement | None:
     for candidate in (bare, bare + " pass", bare + "\n    pass"):
         try:
             # A bare `return x` is a syntax error outside of a function only for compile(), not for ast.parse().
-            body = ast.parse(candidate).body
-        except (SyntaxError, ValueError):
+            body = parsed(candidate).body
+        except _UNPARSED:
             continue
         if body:
             return Statement(node=body[0], text=bare)

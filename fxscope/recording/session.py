@@ -21,7 +21,10 @@ def read_session_file(path: str) -> dict[str, Any] | None:
     if is_url(path):
         return None
     try:
-        raw = (Path(path) / names.SESSION_FILE).read_bytes()
+        place = Path(path) / names.SESSION_FILE
+        if not place.is_file():  # a pipe or a device of that name would hold the reader for ever
+            return None
+        raw = place.read_bytes()
     except OSError:
         return None
     try:

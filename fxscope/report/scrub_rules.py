@@ -43,7 +43,7 @@ PUBLIC_PACKAGES = frozenset(
 )
 # A path of at least two parts: /a/b.py, C:\a\b.py, a/b.py. A fraction or a MIME type is not one, so relative paths need .py.
 _PATH = re.compile(
-    r"(?<![\w/.:])(?:[A-Za-z]:)?(?:[\\/][^\\/\s\"'`:,;<>()\[\]{}|*?=]+)+[\\/]?|(?<![\w/.])[\w.\-]+(?:[\\/][\w.\-]+)*\.py[cx]?\b"
+    r"(?<![\w/.:])(?:[A-Za-z]:)?(?:[\\/][^\\/\s\"'`:,;<>()\[\]{}|*?=]+)+[\\/]?|(?<![\w/.\-])[\w.\-]+(?:[\\/][\w.\-]+)*\.py[cx]?\b"
 )
 _PACKAGE = re.compile(r"[\\/](?:site|dist)-packages[\\/](.*)$", re.DOTALL)
 _STANDARD = re.compile(r"[\\/](lib(?:64)?[\\/]python[\d.]+[\\/].*)$", re.DOTALL)
@@ -53,9 +53,10 @@ _TRACEBACK = re.compile(
 _MARKERS = re.compile(r"^[ \t|]*[~^][ ~^]*\n?", re.MULTILINE)
 _GRAPH_COMMENT = re.compile(r"(# File: [^\n]*?, code: )[^\n]*")
 _GUARD_COMMENT = re.compile(r"(?<=  # )(?!_?dynamo/|torch/)[^\n#]*?(?=  # [^\n#]+:\d+ in )")
-_URL = re.compile(r"\b[a-z][a-z0-9+.\-]*://[^\s\"'<>)]+", re.IGNORECASE)
+# Lengths are bounded where a pattern could begin at every character: a stranger's log must not take quadratic time.
+_URL = re.compile(r"\b[a-z][a-z0-9+.\-]{0,31}://[^\s\"'<>)]+", re.IGNORECASE)
 _PUBLIC_URL = re.compile(r"https?://(?:docs\.)?(?:pytorch\.org|meta-pytorch\.github\.io|github\.com/pytorch)")
-_ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b[\w.+\-]+@[\w\-]+\.[\w.\-]+\b")
+_ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b[\w.+\-]{1,64}@[\w\-]+\.[\w.\-]+\b")
 _CHAIN = re.compile(r"(?<!\w)([LG])\[['\"]([A-Za-z_]\w*)['\"]\]((?:\.\w+|\[['\"]?\w+['\"]?\])*)")
 _LINK = re.compile(r"[A-Za-z_]\w*")
 # Words that a log needs to be read: Dynamo's own source notation, and what tensors and modules are made of.

@@ -177,6 +177,36 @@ def test_every_verb_stands_it(command: tuple[str, ...], hostile: Path, watched: 
         assert 'href="javascript:' not in page
 
 
+def test_texts_made_to_exhaust_a_parser(watched: dict[str, str], tmp_path: Path) -> None:
+    """Code nested so deep that Python's own walkers give up."""
+    text = ""
+    for number, code in enumerate(["x" + "+1" * 9_000, "not " * 9_000 + "x", "x" + ".a" * 9_000]):
+        ids: dict[str, object] = {"frame_id": number, "frame_compile_id": 0, "attempt": 0}
+        broken = (
+            f"Graph break in user code at /tmp/x.py:7\nGraph Break Reason: Data-dependent branching\n  Explanation: {code}\n"
+            f'\nUser code traceback:\n  File "/tmp/x.py", line 7, in f\n    {code}\n'
+        )
+        text += _event({"artifact": {"name": "dynamo_graph_break_reason", "encoding": "string"}, **ids}, broken)
+        text += _event({"artifact": {"name": "recompile_reasons", "encoding": "json"}, **ids}, f'["0/0: {code}"]')
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "dedicated_log_torch_trace_x.log").write_text(text)
+    for command in (("diagnose", "r"), ("annotate", "r"), ("scrub", "r", "clean")):
+        done = _run(*command, env=watched, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr[-500:]
+
+
+@pytest.mark.parametrize("name", ["session.json", "dedicated_log_torch_trace_b.log"])
+def test_a_pipe_or_device_in_place_of_a_file_holds_nobody(name: str, watched: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    folder.mkdir()
+    (folder / "dedicated_log_torch_trace_a.log").write_text(_event({"str": ["a", 0]}))
+    os.mkfifo(folder / name)
+    assert _run("report", "r", env=watched, cwd=tmp_path).returncode == 0
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    assert _run("report", "r", env=watched, cwd=tmp_path).returncode == 0
+
+
 def test_a_zip_bomb_stops_with_a_line(tmp_path: Path, watched: dict[str, str]) -> None:
     bomb = tmp_path / "dedicated_log_torch_trace_bomb.log.gz"
     with gzip.open(bomb, "wb", compresslevel=9) as file:

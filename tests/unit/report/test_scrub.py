@@ -185,3 +185,10 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "in.log").write_text('V1129 11:59:38.304000 440 x.py:1] {"str": ["a", 0]}\n')
     with pytest.raises(UsageError, match="not empty"):
         scrub(tmp_path / "in.log", tmp_path / "full", ALL)
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("part", ["+1", ".a", "a-", "/a", "a:", "\\a", "  # a", '  File "a', "L['a']", "a@"])
+def test_a_long_text_takes_no_quadratic_time(part: str) -> None:
+    """A pattern that tries every start to the end would need hours for half a million characters."""
+    assert len(Rules(ALL).text(part * (500_000 // len(part)))) > 0
