@@ -24,6 +24,7 @@ _DRIVERS = {
     "sftp": "paramiko",
     "ssh": "paramiko",
 }
+_LONGEST = 300  # characters of a driver's own words
 _BLOCK = 8 << 20  # bytes of one request
 
 
@@ -50,6 +51,10 @@ def filesystem(url: str) -> tuple[Any, str]:
         driver = _DRIVERS.get(protocol)
         raise MissingError(f"{url} needs a driver: {f'pip install {driver}' if driver else error}") from error
     except Exception as error:  # each driver raises its own kinds when it cannot reach its store
+        if "libjvm" in str(error) or "libhdfs" in str(error):
+            raise MissingError(
+                f"{url} needs Java and Hadoop's libhdfs on this machine; without them read it as webhdfs://HOST:PORT/PATH"
+            ) from error
         raise UnreadableError(f"cannot read {url}: {one_line(error)}") from error
     return system, inner
 
@@ -63,16 +68,17 @@ def find(url: str, prefix: str) -> list[str]:
     """
     system, inner = filesystem(url)
     try:
-        if not system.exists(inner):
-            raise UnreadableError(f"{url}: no such file or folder")
-        if system.isfile(inner):
+        if system.info(inner)["type"] == "file":
             return [url]
-        names = [name for name in system.ls(inner, detail=False) if os.path.basename(name).startswith(prefix)]
-    except UnreadableError:
-        raise
+        names = [os.path.basename(name) for name in system.ls(inner, detail=False)]
+    except FileNotFoundError as error:
+        raise UnreadableError(f"{url}: no such file or folder") from error
+    except PermissionError as error:
+        raise UnreadableError(f"{url}: no permission, check your credentials: {one_line(error)}") from error
     except Exception as error:  # as above: botocore, google.auth and aiohttp have bases of their own
         raise UnreadableError(f"cannot read {url}: {one_line(error)}") from error
-    return [str(system.unstrip_protocol(name)) for name in names]
+    # The names that drivers list have lost the host, where the URL has one.
+    return [f"{url.rstrip('/')}/{name}" for name in names if name.startswith(prefix)]
 
 
 def opened(url: str) -> IO[bytes]:
@@ -124,4 +130,5 @@ def pieces(url: str, start: int, end: int) -> Iterator[bytes]:
 
 def one_line(error: Exception) -> str:
     """An error of a driver in one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + " …"
