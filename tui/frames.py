@@ -140,7 +140,7 @@ class FrameTree:
         """The row itself."""
         return self._rows[index]
 
-    def find(self, key: str | None) -> int | None:
+    def find(self, key: object) -> int | None:
         """Number of the row with a key."""
         return next((number for number, row in enumerate(self._rows) if row.key == key), None)
 

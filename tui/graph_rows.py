@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 from fxscope.graph.arguments import call_text, node_refs
@@ -13,7 +13,7 @@ from fxscope.graph.modules import Place
 from fxscope.graph.records import Graph, Node
 from fxscope.graph.table import shape_text
 
-from .spans import Cell, Span
+from .spans import Cell, Span, plain
 from .widgets.diff_view import DiffRow
 from .widgets.filtering import Field
 from .widgets.virtual_table import Column
@@ -56,13 +56,13 @@ class GraphRows:
     """Row provider over the nodes of a graph."""
 
     columns: Sequence[Column] = (
-        Column("", 0, keep=7, limit=18),
-        Column("node", keep=9, limit=36),
-        Column("op", keep=8, limit=32),
-        Column("value", keep=6, limit=34),
+        Column("", 0, keep=7, limit=18, least=4),
+        Column("node", keep=9, limit=36, least=18, middle=True),
+        Column("op", keep=8, limit=32, least=12, middle=True),
+        Column("value", keep=6, limit=34, least=16),
         Column("users", right=True, keep=2),
         Column("inputs", keep=1, flex=True),
-        Column("source", keep=4, limit=26),
+        Column("source", keep=4, limit=26, middle=True),
     )
 
     def __init__(self, graph: Graph, gutter: Sequence[str]) -> None:
@@ -78,9 +78,9 @@ class GraphRows:
         """The node of a row."""
         return self.graph.nodes[index]
 
-    def find(self, name: str) -> int | None:
-        """Row of a node."""
-        return self.positions.get(name)
+    def find(self, key: object) -> int | None:
+        """Row of a node by its name."""
+        return self.positions.get(str(key))
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -114,7 +114,7 @@ class GraphRows:
         node = self.graph.nodes[index]
         gutter = self.gutter[index] if index < len(self.gutter) else ""
         name_style = "dim" if node.op in ("placeholder", "get_attr") else ""
-        source = node.source.site if node.source else node.original or node.description
+        source = node.source.site if node.source else "" if title(node) != node.name else node.description
         return (
             (gutter, "dim"),
             (f"{_SIGN.get(node.op, '')}{' ' if node.op in _SIGN else ''}{title(node)}", name_style),
@@ -127,6 +127,17 @@ class GraphRows:
             (", ".join(inputs_of(node)), "dim"),
             (source, "dim"),
         )
+
+    def detail(self, index: int) -> list[Cell]:
+        """A node in full, for where the table has no room: what it computes, and from which line of the program."""
+        node = self.graph.nodes[index]
+        lines: list[Cell] = [node_text(node)]
+        if node.source is not None:
+            where: list[Span] = [(node.source.site, "name"), (f"  {node.source.code.strip()}", "string")]
+            lines.append([*where, (f"  {node.module}" if node.module else "", "dim")])
+        elif node.description:
+            lines.append((node.description, "dim"))
+        return lines
 
     def text(self, index: int) -> str:
         """Name, op, shape, module and source, for the filter."""
@@ -161,7 +172,7 @@ class ModuleRows(GraphRows):
         Column("value", keep=6, limit=34),
     )
 
-    def __init__(self, nodes: GraphRows, places: Mapping[str, Place], depth: int, unfolded: set[int]) -> None:
+    def __init__(self, nodes: GraphRows, places: Mapping[str, Place], depth: int, unfolded: Set[int]) -> None:
         graph = nodes.graph
         self.graph, self.gutter, self.positions = graph, nodes.gutter, nodes.positions
         self._rows: list[Run | int] = []
@@ -193,9 +204,9 @@ class ModuleRows(GraphRows):
         row = self._rows[index]
         return self.graph.nodes[row.stop - 1 if isinstance(row, Run) else row]
 
-    def find(self, name: str) -> int | None:
+    def find(self, key: object) -> int | None:
         """Row that shows a node."""
-        position = self.positions.get(name)
+        position = self.positions.get(str(key))
         return None if position is None else self._row_of[position]
 
     def row(self, index: int) -> Sequence[Cell]:
@@ -217,6 +228,14 @@ class ModuleRows(GraphRows):
             (shape_text(last), "type"),
         )
 
+    def detail(self, index: int) -> list[Cell]:
+        """A module and its ops; a node in full."""
+        row = self._rows[index]
+        if not isinstance(row, Run):
+            return super().detail(row)
+        name, number, ops, _ = self.row(index)
+        return [name, [(f"{plain(number)} nodes: ", "dim"), (plain(ops), "name")]]
+
     def text(self, index: int) -> str:
         """Module and all its nodes, for the filter."""
         row = self._rows[index]
@@ -227,9 +246,9 @@ class ModuleRows(GraphRows):
         return super().text(row)
 
     def key(self, index: int) -> object:
-        """Start of the run, or the node's name."""
+        """The node's name; of a run its first."""
         row = self._rows[index]
-        return row.start if isinstance(row, Run) else self.graph.nodes[row].name
+        return self.graph.nodes[row.start if isinstance(row, Run) else row].name
 
 
 def runs(graph: Graph, places: Mapping[str, Place], depth: int) -> list[Run]:

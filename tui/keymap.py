@@ -176,6 +176,10 @@ _NAMES = {
     "escape": "esc",
     "pageup": "pgup",
     "pagedown": "pgdn",
+    "left": "\u2190",
+    "right": "\u2192",
+    "up": "\u2191",
+    "down": "\u2193",
 }
 
 

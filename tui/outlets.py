@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 
 from textual import work
 from textual.app import SuspendNotSupported
@@ -23,13 +24,19 @@ class Outlets(Shell):
 
     def copy(self, text: str) -> None:
         """Copy a text and say what that meant."""
-        if not text:
+        if text:
+            self._copy(lambda: text)
+        else:
             self.notify("nothing here to copy")
-            return
+
+    @work(thread=True, group="copy", exit_on_error=False)
+    def _copy(self, make: Callable[[], str]) -> None:
+        """The text of a long pane, and its file, are made on a worker."""
+        text = make()
         if len(text.encode("utf-8", "replace")) <= clipboard.OSC52_LIMIT:
-            self.copy_to_clipboard(text)
+            self.call_from_thread(self.copy_to_clipboard, text)
         path, problem = clipboard.save(text)
-        self.notify(clipboard.message(text, path, problem), timeout=6)
+        self.call_from_thread(self.notify, clipboard.message(text, path, problem), timeout=6)
 
     def action_copy(self) -> None:
         """Copy the line under the cursor, or what the mouse selected."""
@@ -42,7 +49,11 @@ class Outlets(Shell):
 
     def action_copy_all(self) -> None:
         """Copy the whole pane."""
-        self.copy(self.view.export_text())
+        pane = self.pane()
+        if pane is not None and pane.count():
+            self._copy(self.view.export_text)
+        else:
+            self.notify("nothing here to copy")
 
     def action_export(self) -> None:
         """Ask for the form and write the file."""

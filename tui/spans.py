@@ -77,10 +77,16 @@ def plain(cell: Cell) -> str:
     return "".join(text for text, _ in spans_of(cell))
 
 
-def fit(spans: Iterable[Span], width: int) -> list[Span]:
-    """Spans cut or padded to exactly ``width`` cells; a cut shows an ellipsis."""
+def fit(spans: Iterable[Span], width: int, *, middle: bool = False) -> list[Span]:
+    """Spans cut or padded to exactly ``width`` cells; a cut, at the end or in the ``middle``, shows an ellipsis."""
     fitted = list(spans)
     total = sum(cell_len(text) for text, _ in fitted)
+    if middle and total > width > 8:
+        fitted = [("".join(text for text, _ in fitted), fitted[-1][1])]
+        head = head_of(fitted[0][0], width // 2 - 1)
+        tail = head_of(fitted[0][0][::-1], width - cell_len(head) - 1)[::-1]
+        fitted = [(f"{head}\u2026{tail}", fitted[0][1])]
+        total = sum(cell_len(text) for text, _ in fitted)
     if total <= width:
         if total < width:
             fitted.append((" " * (width - total), ""))

@@ -7,6 +7,7 @@ import stat
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +27,7 @@ from fxscope.recording.records import (
 if TYPE_CHECKING:
     from fxscope.diagnosis.findings import Finding
     from fxscope.graph.records import Graph
+    from fxscope.recording.export import ExportReport
     from fxscope.recording.recording import Recording
     from fxscope.report.blocks import Block as ReportBlock
 
@@ -64,6 +66,13 @@ class Snapshot(NamedTuple):
     def compile(self, key: str | None) -> Compile | None:
         """The compile with a key."""
         return next((c for c in self.compiles if c.key == key), None)
+
+
+class Parts(NamedTuple):
+    """What only some recordings have."""
+
+    blocks: Sequence[ReportBlock] = ()
+    export: ExportReport | None = None
 
 
 class SourceFile(NamedTuple):
@@ -173,15 +182,16 @@ class Store:
         with self._lock:
             return list(self._opened().timeline())
 
-    def parts(self) -> list[ReportBlock]:
-        """What the report says beside findings and totals: ranks, kernels and their nodes, vLLM, links."""
+    def parts(self) -> Parts:
+        """What the report says beside findings and totals: exports, ranks, kernels and their nodes, vLLM, links."""
         from fxscope.report.blocks import Block, blocks
+        from fxscope.report.tallies import export_of
 
         with self._lock:
             try:
-                return list(blocks(self._opened(), stacks=False))
+                return Parts(list(blocks(self._opened(), stacks=False)), export_of(self._opened()))
             except Exception as problem:  # noqa: BLE001 - told where the parts would be: the rest is worth showing without them
-                return [Block(anchor="problem", title="Not shown", lines=[describe(problem)], what="lines")]
+                return Parts([Block(anchor="problem", title="Not shown", lines=[describe(problem)], what="lines")])
 
     def kernel_maps(self, compile_: Compile, stage: str) -> dict[str, tuple[str, ...]]:
         """Kernels to post-grad nodes, as Inductor's provenance logs say; empty where it logged none."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from fxscope_tui.widgets.diff_view import DiffView
+from textual.geometry import Offset
+from textual.selection import Selection
 
 pytestmark = pytest.mark.shared
 
@@ -226,3 +228,31 @@ async def test_a_hidden_list_does_not_spin(gpt2, opened):
         await driver.press("t")
         assert tree.here().compile_key == driver.app.compile_key
         assert tree.scroll_offset.y <= tree.cursor < tree.scroll_offset.y + tree.page
+
+
+async def test_collapsing_keeps_the_cursor_on_its_node_and_the_last_key_wins(gpt2, opened):
+    async with opened(gpt2) as driver:
+        await driver.press("2")
+        view = driver.app.view
+        view.to_node("hidden_states_1")
+        await driver.press("c")
+        assert "by module, depth 1" in driver.frame()
+        assert view.table.count() < len(view.graph.nodes)
+        run = view.table.provider.at(view.table.selected)
+        assert "hidden_states_1" in [node.name for node in view.graph.nodes[run.start : run.stop]]
+        await driver.press("enter")  # unfolds; the cursor is on the first node of the run
+        assert view.node().name == view.graph.nodes[run.start].name
+        for _ in range(view._deepest):  # in one go: no answer of a worker comes in between
+            view.do_collapse()
+        await driver.settle()
+        assert view.table.count() == len(view.graph.nodes)
+        assert "by module" not in driver.frame()
+
+
+async def test_a_mouse_selection_is_copied_as_it_is_drawn(gpt2, opened):
+    async with opened(gpt2) as driver:
+        await driver.press("8")
+        code = driver.app.view.code
+        whole = ["".join(text for text, _ in code.spans(line)) for line in (4, 5, 6)]
+        chosen, _ = code.get_selection(Selection(Offset(3, 4), Offset(9, 6)))
+        assert chosen == "\n".join([whole[0][3:], whole[1], whole[2][:9]])

@@ -54,3 +54,44 @@ async def test_overview_has_what_only_some_recordings_have(shared, opened):
         assert "triton_poi_fused_mul_1, line 197" in text
     async with opened(shared / "traces" / "h200" / "ranks_ddp") as driver:
         assert "RANKS" in driver.app.view.document.page_text()
+
+
+async def test_an_export_has_its_questions_and_its_program(shared, opened):
+    async with opened(shared / "traces" / "tlparse" / "export.log", size=(80, 40)) as driver:
+        assert "1 program, 8 open questions" in driver.line("EXPORT")
+        view = driver.app.view
+        view.document.to_key(("export", 0))
+        path, line = view.source_line()
+        assert (path.rpartition("/")[2], line) == ("test_draft_export.py", 279)
+        assert view.data()["export"].programs
+        await driver.press("enter")
+        assert driver.app.active == "code"
+        assert "of the run" in driver.frame()
+        assert "ExportedProgram:" in driver.frame()
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("2", "This compile has no graph."),
+        ("3", "No guards were logged"),
+        ("4", "No graph breaks."),
+        ("5", "No recompiles."),
+        ("0", "There is no output to show."),
+    ],
+)
+async def test_an_empty_view_says_what_would_fill_it(key, says, shared, opened):
+    async with opened(shared / "traces" / "tlparse" / "export.log", size=(80, 24)) as driver:
+        await driver.press(key)
+        assert says in driver.frame()
+
+
+async def test_eighty_columns_show_a_node_in_full_below_the_table(gpt2, opened, golden):
+    async with opened(gpt2, size=(80, 24)) as driver:
+        await driver.press("2")
+        golden("graph-80x24", driver.frame())
+        driver.app.view.to_node("attn_output_1")
+        await driver.settle()
+        assert "sdpa_attention.py:168  attn_output = attn_output.transpose(1, 2)" in driver.frame()
+        await driver.press("question_mark", "down")
+        assert "graph.stage" in driver.frame()  # the id has no column here: the line below the list tells it

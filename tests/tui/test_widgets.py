@@ -178,6 +178,9 @@ class Many:
     def key(self, index: int) -> object:
         return index
 
+    def find(self, key: object) -> int | None:
+        return key if isinstance(key, int) and key < self.size else None
+
 
 class Holder(App[None]):
     def __init__(self, widget) -> None:

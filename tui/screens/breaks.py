@@ -24,7 +24,7 @@ class BreaksView(View):
     """Sites on top, the one under the cursor below: words left, source right."""
 
     NAME = "breaks"
-    TERMS = "A graph break ends a graph; its line runs in plain Python. Site: a source line."
+    TERMS = "A graph break ends a graph; its line runs in plain Python. Site: its line."
     EMPTY = "No graph breaks.\n\nEvery compiled frame so far is one graph."
     DEFAULT_CSS = """
     BreaksView #breaks-table { height: 2fr; min-height: 4; }
@@ -55,7 +55,7 @@ class BreaksView(View):
         self.filled()
         columns = (
             Column("count", right=True, keep=8),
-            Column("site", keep=9, limit=36),
+            Column("site", keep=9, limit=36, middle=True),
             Column("line", flex=True, keep=7),
             Column("kind", keep=6, limit=40),
             Column("cause", keep=5, limit=24),

@@ -30,25 +30,34 @@ class CodeText(NamedTuple):
     size: int
     language: str
     stage: str = ""
+    of_run: bool = False  # it belongs to no compile
 
 
-def texts_of(compile_: Compile, snapshot: Snapshot) -> list[CodeText]:
-    """Every text of a compile: generated code first, then bytecode, then the rest."""
+def texts_of(compile_: Compile | None, snapshot: Snapshot) -> list[CodeText]:
+    """Every text of a compile, generated code first, then bytecode, then the rest; then what belongs to no compile."""
     code = [
         CodeText(stage_name(graph.stage, graph.index), graph.event, graph.size, "python", graph.stage)
-        for graph in compile_.graphs
+        for graph in (compile_.graphs if compile_ is not None else ())
     ]
     code.sort(key=lambda text: not text.stage.endswith(".code"))
     taken = {text.event for text in code}
     others = [
         CodeText(artifact.name, artifact.event, artifact.size, language_of(artifact.name))
         for artifact in snapshot.artifacts
-        if artifact.compile_key == compile_.key and artifact.event not in taken and artifact.name not in _SKIP
+        if compile_ is not None
+        and artifact.compile_key == compile_.key
+        and artifact.event not in taken
+        and artifact.name not in _SKIP
+    ]
+    of_run = [
+        CodeText(artifact.name, artifact.event, artifact.size, language_of(artifact.name), of_run=True)
+        for artifact in snapshot.artifacts
+        if artifact.compile_key is None and not artifact.name.startswith("fxscope.")
     ]
     others.sort(key=lambda text: "BYTECODE" not in text.label)
     generated = [text for text in code if text.stage.endswith(".code")]
     graphs = [text for text in code if not text.stage.endswith(".code")]
-    return [*generated, *others, *graphs]
+    return [*generated, *others, *graphs, *of_run]
 
 
 def language_of(name: str) -> str:
@@ -103,9 +112,15 @@ class CodeTextView(View):
         if found is not None:
             self._show(found)
 
+    def show_record(self, kind: str, index: int) -> None:
+        """Show the text of an event."""
+        found = next((text for text in self.texts if text.event == index), None)
+        if kind == "text" and found is not None:
+            self._show(found)
+
     def _list(self) -> None:
         compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
-        self.texts = texts_of(compile_, self.snapshot) if compile_ and self.snapshot else ()
+        self.texts = texts_of(compile_, self.snapshot) if self.snapshot else ()
         if not self.texts:
             self.empty()
             return
@@ -133,7 +148,7 @@ class CodeTextView(View):
         number = self.texts.index(text) + 1 if text in self.texts else 0
         cells = [
             [("text ", "dim"), (f"\u2039{text.label}\u203a", "accent"), (f" ({number}/{len(self.texts)})", "dim")],
-            fact("compile", self.compile_key),
+            fact("of", "the run") if text.of_run else fact("compile", self.compile_key),
             fact("lines", f"{self.code.count():,}"),
             fact("size", size_text(text.size)),
         ]
@@ -159,7 +174,9 @@ class CodeTextView(View):
             if picked is not None:
                 self._show(self.texts[picked])
 
-        self.app.push_screen(PickScreen(f"Texts of {self.compile_key}", Rows(columns, rows), start=at), done)
+        self.app.push_screen(
+            PickScreen(f"Texts of {self.compile_key or 'the run'}", Rows(columns, rows), start=at), done
+        )
 
     def on_line_view_chosen(self, event: LineView.Chosen) -> None:
         """From a kernel to its node."""

@@ -10,34 +10,38 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from fxscope.graph.modules import Place
-from fxscope.graph.records import Graph, Node
-from fxscope.graph.table import shape_text
+from fxscope.graph.records import Graph
 
-from ..graph_rows import GraphRows, ModuleRows, deepest, inputs_of, title, what
+from ..graph_rows import GraphRows, ModuleRows
 from ..store import SourceFile
 from ..widgets.code_view import Mark
 from ..widgets.diff_view import DiffView
+from ..widgets.document import Block, Document
 from ..widgets.line_view import LineView
 from ..widgets.virtual_table import Column, Rows, VirtualTable
-from .graph_comparison import ComparisonView
+from .graph_jumps import JumpsView
 from .graph_stages import Prepared, rows_of
 from .pick import PickScreen
 from .source_pane import SourcePane
 
 WIDE = 96  # cells of the view from which the source pane stands beside the table
+LOW = 14  # lines of the view from which there is room for the node in full
 
 
-class GraphView(ComparisonView):
+class GraphView(JumpsView):
     """One graph of the selected compile."""
 
     NAME = "graph"
-    TERMS = "Nodes in execution order, edges on the left; s switches the stage of the stack."
+    TERMS = "Nodes in execution order, edges on the left; s goes through the stages."
     EMPTY = "This compile has no graph.\n\nSelect another compile in the tree (t), or wait: graphs appear as they are captured."
     DEFAULT_CSS = """
     GraphView #graph-split { height: 1fr; }
     GraphView #graph-table { width: 3fr; }
     GraphView #graph-source { width: 2fr; border-left: solid $surface-lighten-2; display: none; }
     GraphView.-source #graph-source { display: block; }
+    GraphView #graph-detail { height: 4; border-top: solid $surface-lighten-2; display: none; }
+    GraphView.-detail #graph-detail { display: block; }
+    GraphView.-diff #graph-detail, GraphView.-empty #graph-detail { display: none; }
     GraphView #graph-diff { display: none; height: 1fr; }
     GraphView.-diff #graph-diff { display: block; }
     GraphView.-diff #graph-split { display: none; }
@@ -48,22 +52,18 @@ class GraphView(ComparisonView):
         super().__init__()
         self._whole: Graph | None = None
         self._unfolded: set[int] = set()
-        self._rows: dict[int, GraphRows] = {}  # by the graph's id; the graph and its subgraphs
         self._places: dict[str, Place] = {}
+        self._deepest = 0  # parts of the longest module path
         self._show_source: bool | None = None
         self._known: dict[str, dict[int, str]] = {}
 
     def body(self) -> ComposeResult:
-        """Table and source; the comparison in their place."""
+        """Table and source, or the node in full where there is no room for source; the comparison in their place."""
         with Horizontal(id="graph-split", classes="body"):
             yield VirtualTable(id="graph-table")
             yield SourcePane(id="graph-source")
+        yield Document(id="graph-detail").add_class("body")
         yield DiffView(id="graph-diff")
-
-    @property
-    def table(self) -> VirtualTable:
-        """The nodes."""
-        return self.query_one("#graph-table", VirtualTable)
 
     @property
     def source_pane(self) -> SourcePane:
@@ -75,48 +75,41 @@ class GraphView(ComparisonView):
     def _show_graph(self, prepared: Prepared) -> None:
         graph = prepared.rows.graph
         self._numbers, self._known, self._places = prepared.numbers, prepared.known, prepared.places
-        self._inputs = prepared.inputs
+        self._inputs, self._deepest = prepared.inputs, prepared.deepest
         self._whole = self.graph = graph
         self._unfolded = set()
         self._rows = {id(graph): prepared.rows}
         self.filled()
-        self._fill_table()
-        first = next((number for number, node in enumerate(graph.nodes) if node.op.startswith("call")), 0)
-        if first and not self._depth:
+        wanted, self._pending_node = self._pending_node, None
+        self._fill_table(wanted)
+        if wanted is None and not self._depth:
+            first = next((number for number, node in enumerate(graph.nodes) if node.op.startswith("call")), 0)
             self.table.select(first, tell=False)
             self._moved()
-        if self.compile is not None:
-            self._tell(self.compile)
-        if self._pending_node is not None:
-            self.to_node(self._pending_node)
-            self._pending_node = None
 
-    def _fill_table(self) -> None:
+    def _fill_table(self, node: str | None = None) -> None:
+        """Show the graph's rows, and the cursor on a node; rows of modules are made on a worker."""
         graph = self.graph
         if graph is None:
             return
-        rows = self._rows[id(graph)]
-        if self._depth:
-            rows = ModuleRows(rows, self._places, self._depth, self._unfolded)
-        self.table.show(rows, prepare=True)
-        self._moved()
+        rows, depth, places, unfolded = self._rows[id(graph)], self._depth, self._places, frozenset(self._unfolded)
+
+        def show(rows: GraphRows) -> None:
+            if graph is not self.graph or depth != self._depth:
+                return  # meanwhile another key was pressed
+            self.table.show(rows, prepare=True)
+            if node is not None:
+                self.to_node(node)
+            self._moved()
+            if self.compile is not None:
+                self._tell(self.compile)
+
+        if depth:
+            self.load(lambda: ModuleRows(rows, places, depth, unfolded), show, group="modules")
+        else:
+            show(rows)
 
     # cursor
-
-    def node(self) -> Node | None:
-        """The node under the cursor."""
-        rows = self.table.provider
-        at = self.table.selected
-        return rows.node(at) if at is not None and isinstance(rows, GraphRows) else None
-
-    def to_node(self, name: str) -> None:
-        """Put the cursor on a node."""
-        rows = self.table.provider
-        if isinstance(rows, GraphRows):
-            at = rows.find(name)
-            if at is not None and not self.table.select(at):
-                self.table.filter("")
-                self.table.select(at)
 
     def follow(self, view: LineView) -> None:
         """Source and marks follow the cursor."""
@@ -129,6 +122,9 @@ class GraphView(ComparisonView):
         if node is None or not isinstance(rows, GraphRows):
             return
         self.table.mark(rows.neighbours(node))
+        at = self.table.selected
+        if self.has_class("-detail") and at is not None:
+            self.query_one(Document).show([Block(rows.detail(at), None, 2)], keep=False)
         if not self.has_class("-source"):
             return
         if node.source is not None:
@@ -147,8 +143,10 @@ class GraphView(ComparisonView):
     def _place_source(self) -> None:
         shown = self.size.width >= WIDE if self._show_source is None else self._show_source
         shown = shown and not self.scope.zoomed
-        if shown != self.has_class("-source"):
+        detail = not shown and self.size.height >= LOW
+        if shown != self.has_class("-source") or detail != self.has_class("-detail"):
             self.set_class(shown, "-source")
+            self.set_class(detail, "-detail")
             self.call_after_refresh(self._moved)
 
     def on_line_view_chosen(self, event: LineView.Chosen) -> None:
@@ -164,49 +162,12 @@ class GraphView(ComparisonView):
             run = rows.at(at)
             if run is not None:
                 self._unfolded.add(run.start)
-                self._fill_table()
+                self._fill_table(rows.graph.nodes[run.start].name)
                 return
-        self._list_neighbours()
+        self.list_neighbours()
 
-    def _list_neighbours(self) -> None:
-        node, graph = self.node(), self.graph
-        if node is None or graph is None:
-            return
-        by_name = graph.by_name()
-        names = [("input", name) for name in inputs_of(node)] + [("user", name) for name in node.users]
-        rows: list[list[Any]] = [
-            [
-                ("\u2190 input", "dim") if kind == "input" else ("\u2192 user", "dim"),
-                name,
-                (what(by_name[name]), "name") if name in by_name else "",
-                (shape_text(by_name[name]), "type") if name in by_name else "",
-            ]
-            for kind, name in names
-        ]
-        for name in node.subgraphs:
-            rows.append(
-                [("\u21b3 subgraph", "dim"), name, (f"{len(graph.subgraphs[name].nodes)} nodes", "dim"), ""]
-                if name in graph.subgraphs
-                else [("\u21b3 subgraph", "dim"), name, "", ""]
-            )
-            names.append(("subgraph", name))
-        if not rows:
-            self.notify(f"{node.name} has neither inputs nor users")
-            return
-        columns = (Column(""), Column("node", keep=9), Column("op", flex=True), Column("value"))
-
-        def done(picked: int | None) -> None:
-            if picked is None:
-                return
-            kind, name = names[picked]
-            if kind == "subgraph":
-                self._enter(name)
-            else:
-                self.to_node(name)
-
-        self.app.push_screen(PickScreen(f"{title(node)} = {what(node)}", Rows(columns, rows), "enter jumps"), done)
-
-    def _enter(self, name: str) -> None:
+    def enter(self, name: str) -> None:
+        """Show a subgraph."""
         graph = self.graph
         if graph is None or name not in graph.subgraphs:
             self.notify(f"the subgraph {name} is not in the log")
@@ -215,13 +176,19 @@ class GraphView(ComparisonView):
         self._inner(graph.subgraphs[name])
 
     def _inner(self, graph: Graph) -> None:
+        """Show a subgraph, or the graph around it."""
         self.graph = graph
-        if id(graph) not in self._rows:
-            self._rows[id(graph)] = rows_of(graph)
         self._unfolded = set()
-        self._fill_table()
-        if self.compile is not None:
-            self._tell(self.compile)
+        if id(graph) in self._rows:
+            self._fill_table()
+            return
+
+        def show(rows: GraphRows) -> None:
+            self._rows[id(graph)] = rows
+            if graph is self.graph:
+                self._fill_table()
+
+        self.load(lambda: rows_of(graph), show, group="subgraph")
 
     def back(self) -> bool:
         """Leave the comparison or a subgraph."""
@@ -244,35 +211,13 @@ class GraphView(ComparisonView):
         """Deeper module paths, then single nodes again."""
         if self.graph is None:
             return
-        most = deepest(self._places)
-        if not most:
+        if not self._deepest:
             self.notify("the log does not say which module these nodes ran in")
             return
         node = self.node()
-        self._depth = 0 if self._depth >= most else self._depth + 1
+        self._depth = 0 if self._depth >= self._deepest else self._depth + 1
         self._unfolded = set()
-        self._fill_table()
-        if node is not None:
-            self.to_node(node.name)
-        if self.compile is not None:
-            self._tell(self.compile)
-
-    def do_to_input(self) -> None:
-        """The first input."""
-        node = self.node()
-        names = inputs_of(node) if node else []
-        if names:
-            self.to_node(names[0])
-        else:
-            self.notify("this node has no inputs")
-
-    def do_to_user(self) -> None:
-        """The next user."""
-        node = self.node()
-        if node is not None and node.users:
-            self.to_node(node.users[0])
-        else:
-            self.notify("nothing uses this node")
+        self._fill_table(node.name if node is not None else None)
 
     def do_kernel(self) -> None:
         """The generated kernel that computes this node."""
@@ -290,9 +235,11 @@ class GraphView(ComparisonView):
         """Count ops; picking one filters the table."""
         from fxscope.graph.histogram import histogram
 
-        if self.graph is None:
-            return
-        counted = histogram(self.graph)
+        graph = self.graph
+        if graph is not None:
+            self.load(lambda: histogram(graph), self._pick_op, group="ops")
+
+    def _pick_op(self, counted: list[tuple[str, int]]) -> None:
         most = max((number for _, number in counted), default=1)
         rows = [
             (target, f"{number:,}", ("\u2588" * max(1, round(20 * number / most)), "info"))
@@ -304,7 +251,7 @@ class GraphView(ComparisonView):
             if picked is not None:
                 self.table.filter(counted[picked][0].lstrip("."))
 
-        title = f"{len(self.graph.nodes):,} nodes, {len(counted)} kinds of op"
+        title = f"{sum(number for _, number in counted):,} ops, {len(counted)} kinds"
         self.app.push_screen(PickScreen(title, Rows(columns, rows), "enter filters the table by an op"), done)
 
     # export

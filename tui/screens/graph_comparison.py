@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fxscope.graph.records import Graph
 from fxscope.recording.records import Compile
 
 from ..graph_rows import diff_rows
 from ..stages import graph_stages, stage_name
-from ..widgets.diff_view import DiffView, fold
+from ..widgets.diff_view import DiffRow, DiffView, fold
 from ..widgets.virtual_table import Column, Rows
 from .graph_stages import StagesView
 from .pick import PickScreen
-
-if TYPE_CHECKING:
-    from fxscope.graph.diff import GraphDiff
 
 
 class ComparisonView(StagesView):
@@ -44,7 +38,7 @@ class ComparisonView(StagesView):
                 item[0].key,
                 (stage_name(item[1], item[2]), "accent"),
                 item[0].function,
-                str(item[0].nodes or ""),
+                str(item[0].nodes or "") if item[1] == "dynamo" else "",
             )
             for item in choices
         ]
@@ -63,27 +57,26 @@ class ComparisonView(StagesView):
 
     def _compare(self, other: Compile, stage: str, index: int) -> None:
         mine, store, whole = self.graph, self.scope.store, self.stage
+        assert mine is not None
+        assert whole is not None
+        titles = (f"{self.compile_key} {stage_name(*whole)}", f"{other.key} {stage_name(stage, index)}")
 
-        def job() -> tuple[GraphDiff, Graph]:
+        def job() -> tuple[str, list[DiffRow]]:
             from fxscope.graph.diff import diff_graphs
 
-            assert mine is not None
             theirs = store.graph(other, stage, index)
-            return diff_graphs(mine, theirs), theirs
-
-        def done(result: tuple[GraphDiff, Graph]) -> None:
-            difference, theirs = result
-            assert mine is not None
-            assert whole is not None
+            difference = diff_graphs(mine, theirs)
             changed = {change.b: change for change in [*difference.rewired, *difference.changed]}
-            rows = fold(diff_rows(mine, theirs, difference.pairs, changed), 3)
-            titles = (f"{self.compile_key} {stage_name(*whole)}", f"{other.key} {stage_name(stage, index)}")
+            return difference.summary(), fold(diff_rows(mine, theirs, difference.pairs, changed), 3)
+
+        def done(result: tuple[str, list[DiffRow]]) -> None:
+            summary, rows = result
             self.add_class("-diff")
             self.diff.show(rows, titles)
             self.diff.focus()
             self.tell(
                 [(f"{titles[0]} \u2194 {titles[1]}", "accent")],
-                [(difference.summary(), "")],
+                [(summary, "")],
                 [("n next change, esc back", "dim")],
             )
 

@@ -9,7 +9,7 @@ from fxscope.graph.records import Graph
 from fxscope.recording.records import Compile
 
 from ..frames import size_text
-from ..graph_rows import GraphRows
+from ..graph_rows import GraphRows, deepest
 from ..spans import Span
 from ..stages import graph_stages, stage_name
 from ..store import Snapshot
@@ -26,6 +26,7 @@ class Prepared(NamedTuple):
     numbers: dict[str, Any]
     known: dict[str, dict[int, str]]  # source lines that the log carries, by file
     places: dict[str, Place]
+    deepest: int  # parts of the longest module path
 
 
 class StagesView(View):
@@ -53,9 +54,7 @@ class StagesView(View):
     def take(self, snapshot: Snapshot) -> None:
         """A live compile may have more stages now."""
         self.snapshot = snapshot
-        compile_ = self.compile
-        if compile_ is not None and compile_.key == self.compile_key:
-            self._show_stage()
+        self._show_stage()
 
     def compile_changed(self) -> None:
         """Show the same stage of another compile, where it has it."""
@@ -128,7 +127,7 @@ class StagesView(View):
         if self._inputs:
             cells.append(fact("in", self._inputs))
         if self._depth:
-            cells.append([("by module, depth ", "dim"), (str(self._depth), "accent")])
+            cells.insert(1, [("by module, depth ", "dim"), (str(self._depth), "accent")])
         if self._numbers.get("flops"):
             cells.append(fact("FLOPs", _amount(self._numbers["flops"])))
         if self._numbers.get("bytes"):
@@ -173,7 +172,9 @@ def prepare(graph: Graph) -> Prepared:
             roles[node.role or "input"] = roles.get(node.role or "input", 0) + 1
     inputs = ", ".join(f"{number} {role}{'s' if number > 1 else ''}" for role, number in roles.items())
     cost = graph_cost(graph)
-    return Prepared(rows_of(graph), inputs, {"flops": cost.flops, "bytes": cost.bytes}, known, places(graph))
+    where = places(graph)
+    numbers = {"flops": cost.flops, "bytes": cost.bytes}
+    return Prepared(rows_of(graph), inputs, numbers, known, where, deepest(where))
 
 
 def rows_of(graph: Graph) -> GraphRows:

@@ -29,7 +29,7 @@ class GuardRows:
         Column("type", keep=7, limit=34),
         Column("check", flex=True, keep=9),
         Column("source", keep=4, limit=36),
-        Column("asked by", keep=6, limit=28),
+        Column("asked by", keep=6, limit=28, middle=True),
     )
 
     def __init__(
@@ -91,6 +91,10 @@ class GuardRows:
     def key(self, index: int) -> object:
         """Its number."""
         return index
+
+    def find(self, key: object) -> int | None:
+        """The row of that number."""
+        return key if isinstance(key, int) and key < len(self.guards) else None
 
 
 class GuardsView(View):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual.app import ComposeResult
 
+from ..export_text import export_blocks, ordered
 from ..frames import site
 from ..spans import Cell, Span
-from ..store import Snapshot
+from ..store import Parts, Snapshot
 from ..totals_text import ending, more, ranks, run, totals
 from ..trial_text import trial_blocks
 from ..widgets.document import Block, Document, heading
@@ -33,10 +34,6 @@ VIEW_OF = {
 }
 
 
-if TYPE_CHECKING:
-    from fxscope.report.blocks import Block as ReportBlock
-
-
 class Overview(JobRunner):
     """Findings and totals."""
 
@@ -51,7 +48,7 @@ class Overview(JobRunner):
     def __init__(self) -> None:
         super().__init__()
         self._tried: dict[str, Any] | None = None  # the last answer of ``fxscope try``
-        self._parts: list[ReportBlock] = []  # what only some recordings have
+        self._parts = Parts()
         self._parts_of = (0, 0)
 
     def body(self) -> ComposeResult:
@@ -84,9 +81,10 @@ class Overview(JobRunner):
             *(trial_blocks(self._tried) if self._tried else ()),
             *self._findings(snapshot),
             *self._failures(snapshot),
+            *(export_blocks(self._parts.export) if self._parts.export is not None else ()),
             *totals(snapshot),
             *ranks(snapshot),
-            *more(self._parts),
+            *more(self._parts.blocks),
             *run(snapshot),
         ]
         first, *rest = blocks
@@ -98,7 +96,7 @@ class Overview(JobRunner):
             # After the findings are on the screen: they come first.
             self.call_after_refresh(self.load, self.scope.store.parts, self._take_parts, "parts")
 
-    def _take_parts(self, parts: list[ReportBlock]) -> None:
+    def _take_parts(self, parts: Parts) -> None:
         if parts != self._parts:
             self._parts = parts
             if self.snapshot is not None:
@@ -151,6 +149,9 @@ class Overview(JobRunner):
         kind, number = key
         if kind == "time":
             self.scope.goto("timeline")
+        elif kind == "export" and self._parts.export is not None:
+            programs = self._parts.export.programs
+            self.scope.goto("code", "text", programs[0] if programs else -1)
         elif kind == "failure":
             failure = self.snapshot.failures[number]
             if failure.compile_key:
@@ -239,10 +240,20 @@ class Overview(JobRunner):
         if isinstance(key, tuple) and key[0] == "failure" and self.snapshot is not None:
             failure = self.snapshot.failures[key[1]]
             return (failure.file, failure.line) if failure.file else None
+        if isinstance(key, tuple) and key[0] == "export" and self._parts.export is not None:
+            issues = ordered(self._parts.export)
+            line = issues[key[1]].line if key[1] < len(issues) else None
+            return (line.file, line.line) if line is not None else None
         return None
 
     def data(self) -> Any:
         """Totals and findings."""
         if self.snapshot is None:
             return None
-        return {"totals": self.snapshot.totals, "findings": self.snapshot.findings, "session": self.snapshot.session}
+        known = self.snapshot
+        return {
+            "totals": known.totals,
+            "findings": known.findings,
+            "export": self._parts.export,
+            "session": known.session,
+        }

@@ -102,7 +102,7 @@ class PassesView(JobView):
             Column("nodes", right=True, keep=6),
             Column("max |\u0394|", right=True, keep=7),
             Column("ms", right=True, keep=3),
-            Column("source", keep=4, limit=24),
+            Column("source", keep=4, limit=24, middle=True),
         )
         rows: list[list[Cell]] = []
         self._rows = []

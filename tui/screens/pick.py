@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from ..spans import plain
 from ..widgets.line_view import LineView
 from ..widgets.virtual_table import RowProvider, VirtualTable
+
+SAMPLE = 200  # rows that are looked at to see whether any is cut
 
 _BOX = """
 {name} {{ align: center middle; background: $background 60%; }}
@@ -26,6 +30,8 @@ class PickScreen(ModalScreen[int | None]):
     DEFAULT_CSS = (
         _BOX.format(name="PickScreen")
         + "PickScreen VirtualTable { height: auto; max-height: 80vh; min-height: 3; background: $surface; }"
+        + "PickScreen .whole { height: 2; color: $text-muted; display: none; }"
+        + "PickScreen.-cut .whole { display: block; }"
     )
 
     def __init__(self, title: str, provider: RowProvider, note: str = "", *, start: int = 0) -> None:
@@ -44,7 +50,9 @@ class PickScreen(ModalScreen[int | None]):
             yield Input(placeholder="type to filter", compact=True, select_on_focus=False)
             table = VirtualTable(self._provider)
             table.cursor = self._start
+            table.on_cursor = self._tell
             yield table
+            yield Static("", classes="whole", markup=False)
 
     def on_mount(self) -> None:
         """Typing goes to the filter at once."""
@@ -56,12 +64,29 @@ class PickScreen(ModalScreen[int | None]):
     def _fit(self) -> None:
         """As high as the list, within the screen."""
         table = self.query_one(VirtualTable)
-        room = max(4, int(self.app.size.height * 0.9) - 6 - self._note.count("\n"))
+        room = max(4, int(self.app.size.height * 0.9) - 6 - self._note.count("\n") - 2 * self.has_class("-cut"))
         table.styles.height = min(self._provider.count() + 1, room)
 
     def on_resize(self) -> None:
-        """Stay within the screen."""
+        """Stay within the screen; where rows do not fit into it, show the one under the cursor in full below."""
+        table = self.query_one(VirtualTable)
+        widths = table.widths(table.room)
+        seen = (self._provider.row(index) for index in range(min(self._provider.count(), SAMPLE)))
+        cut = any(
+            cell_len(plain(cell).rstrip()) > width for row in seen for cell, width in zip(row, widths, strict=True)
+        )
+        self.set_class(cut and self.app.size.height >= 16, "-cut")
         self._fit()
+        self._tell()
+
+    def on_virtual_table_filtered(self, event: VirtualTable.Filtered) -> None:
+        """Another row is under the cursor."""
+        self._tell()
+
+    def _tell(self, *_: object) -> None:
+        table = self.query_one(VirtualTable)
+        cells = self._provider.row(table.selected) if table.selected is not None else ()
+        self.query_one(".whole", Static).update("  ".join(plain(cell).strip() for cell in cells))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter."""

@@ -60,7 +60,7 @@ class RecompilesView(View):
         numbered = sorted(enumerate(snapshot.recompiles), key=lambda item: (_frame(item[1]), item[1].started, item[0]))
         self._rows = [Row(record, failed, index) for index, record in numbered for failed in (record.failed or [None])]  # type: ignore[list-item]
         columns = (
-            Column("frame", keep=7, limit=34),
+            Column("frame", keep=7, limit=34, middle=True),
             Column("recompile", keep=9),
             Column("entry", keep=8),
             Column("kind", keep=3, limit=12),
@@ -68,7 +68,7 @@ class RecompilesView(View):
             Column("had", keep=9, limit=20),
             Column("got", keep=9, limit=20),
             Column("guard", flex=True, keep=2),
-            Column("asked by", keep=1, limit=26),
+            Column("asked by", keep=1, limit=26, middle=True),
             Column("then", keep=5),
         )
         cells: list[list[Cell]] = []

@@ -81,7 +81,7 @@ class View(Vertical):
 
     def empty(self, why: str = "") -> None:
         """Show nothing but what would fill the view."""
-        self.query_one(".empty", Static).update(clean(why or self.EMPTY) if "\n" not in (why or self.EMPTY) else why)
+        self.query_one(".empty", Static).update("\n".join(map(clean, (why or self.EMPTY).split("\n"))))
         self.add_class("-empty")
 
     def filled(self) -> None:

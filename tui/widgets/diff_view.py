@@ -147,7 +147,7 @@ class DiffView(LineView):
 
     def header(self) -> Spans:
         """The two titles."""
-        width = self.size.width
+        width = self.room
         if not self._wide:
             return [(f"   {self.titles[0]} \u2192 {self.titles[1]}", "")]
         half = (width - 5) // 2
@@ -159,7 +159,7 @@ class DiffView(LineView):
         cursor = "\u258c" if index == self.cursor else " "
         if row.sign == "\u2026":
             return [(cursor, "accent"), (f"  \u22ef {row.left}", "dim")]
-        width = self.size.width
+        width = self.room
         if not self._wide:
             style = {"+": "added", "-": "removed"}.get(row.sign, "")
             text = row.left if row.right is None else row.right

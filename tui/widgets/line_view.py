@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.cache import LRUCache
-from textual.geometry import Region, Size
+from textual.geometry import Offset, Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
@@ -135,9 +135,14 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
             looks = self._mixed[line] = {"": base, **{name: base + style for name, style in styles.items()}}
         return looks
 
+    @property
+    def room(self) -> int:
+        """Cells of a line: what the scroll bar leaves."""
+        return self.scrollable_content_region.width
+
     def render_line(self, y: int) -> Strip:
         """One line of the viewport (Textual's line API)."""
-        width = self.size.width
+        width = self.room
         if width <= 0:
             return Strip.blank(0)
         if y < self.header_rows:
@@ -172,8 +177,15 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         return strip
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """Text under a mouse selection."""
-        return selection.extract("\n".join(self.line_text(i) for i in range(self.count()))), "\n"
+        """Text under a mouse selection, as it is drawn."""
+        start, end = selection
+        first = start.y if start is not None else 0
+        last = self.count() if end is None else min(end.y + 1, self.count())
+        lines = ("".join(text for text, _ in self.spans(index)) for index in range(first, last))
+        inside = Selection(
+            None if start is None else Offset(start.x, 0), None if end is None else Offset(end.x, end.y - first)
+        )
+        return inside.extract("\n".join(lines)), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
         """Draw the selection."""

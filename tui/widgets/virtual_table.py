@@ -24,6 +24,8 @@ class Column(NamedTuple):
         right: Aligned to the right.
         keep: When the table is too narrow the columns with the lowest ``keep`` go first; 9 always stays.
         limit: Largest measured width.
+        least: Cells to which it is squeezed before an important column goes; 0 for those of no squeezing.
+        middle: What is too long is cut in the middle: the ends of names tell them apart.
     """
 
     title: str
@@ -32,6 +34,8 @@ class Column(NamedTuple):
     right: bool = False
     keep: int = 5
     limit: int = 40
+    least: int = 0
+    middle: bool = False
 
 
 class RowProvider(Protocol):
@@ -56,6 +60,10 @@ class RowProvider(Protocol):
 
     def key(self, index: int) -> object:
         """What the row is, so that the cursor stays on it when rows come and go."""
+        ...
+
+    def find(self, key: object) -> int | None:
+        """The row with a key, None where there is none."""
         ...
 
 
@@ -85,6 +93,15 @@ class Rows:
         """The given key, else the row's number."""
         return self.keys[index] if self.keys is not None else index
 
+    def find(self, key: object) -> int | None:
+        """The first row with that key."""
+        if self.keys is None:
+            return key if isinstance(key, int) and key < len(self.rows) else None
+        return self.keys.index(key) if key in self.keys else None
+
+
+IMPORTANT = 6  # ``keep`` from which a column goes only when squeezing all of them does not help
+
 
 def allot(columns: Sequence[Column], natural: Sequence[int], room: int) -> list[int]:
     """Cells of each column in ``room``: the least important ones go first, what is left goes to the most important."""
@@ -93,8 +110,14 @@ def allot(columns: Sequence[Column], natural: Sequence[int], room: int) -> list[
         least = size if column.width else max(min(size, len(column.title)), min(size, 14), 2 * size // 3)
         floors.append(max(len(column.title), min(size, 16)) if column.flex else least)
     shown = [number for number, size in enumerate(natural) if size]
-    while len(shown) > 1 and sum(floors[number] for number in shown) + 2 * (len(shown) - 1) > room:
-        shown.remove(min(shown, key=lambda number: (columns[number].keep, -number)))
+    squeezed = [min(floor, column.least or floor) for floor, column in zip(floors, columns, strict=True)]
+    while len(shown) > 1:
+        last = min(shown, key=lambda number: (columns[number].keep, -number))
+        needs = floors if columns[last].keep < IMPORTANT else squeezed
+        if sum(needs[number] for number in shown) + 2 * (len(shown) - 1) <= room:
+            break
+        shown.remove(last)
+    floors = squeezed
     widths = [floors[number] if number in shown else 0 for number in range(len(columns))]
     spare = room - sum(widths) - 2 * (len(shown) - 1)
     for number in sorted(shown, key=lambda number: (-columns[number].keep, number)):
@@ -114,7 +137,6 @@ class VirtualTable(LineView):
 
     header_rows = 1
     ON_WORKER = 2_000  # rows from which a filter leaves the UI thread
-    EMPTY: Sequence[Column] = ()
 
     class Filtered(Message):
         """A filter has been applied: how many rows remain of how many."""
@@ -193,7 +215,7 @@ class VirtualTable(LineView):
         self.marks = {}
         self._haystack = haystack = Haystack(provider)
         self._widths = (-1, [])
-        row = self._place(key)
+        row = None if key is None else provider.find(key)
         if self.filter_text:
             if self._shown is not None:  # until a worker has looked at the new rows
                 self._shown = [row for row in self._shown if row < provider.count()]
@@ -203,14 +225,6 @@ class VirtualTable(LineView):
         self._settle(row)
         if prepare and provider.count() > self.ON_WORKER:
             self.run_worker(lambda: self._prepare(haystack), thread=True, exclusive=True, group="texts")
-
-    def _place(self, key: object) -> int | None:
-        """The provider's number of the row with a key."""
-        if key is None:
-            return None
-        count = self.provider.count()
-        near = range(self.cursor, min(self.cursor + 1, count))
-        return next((row for row in (*near, *range(count)) if self.provider.key(row) == key), None)
 
     def _settle(self, row: int | None) -> None:
         """The cursor goes to the row that it was on, where that is shown."""
@@ -290,7 +304,7 @@ class VirtualTable(LineView):
         line: list[Span] = list(margin)
         columns = self.provider.columns
         first = True
-        for number, width in enumerate(self.widths(self.size.width)):
+        for number, width in enumerate(self.widths(self.room)):
             if not width:
                 continue
             if not first:
@@ -301,7 +315,7 @@ class VirtualTable(LineView):
                 length = sum(cell_len(text) for text, _ in spans)
                 if length < width:
                     spans.insert(0, (" " * (width - length), ""))
-            line.extend(fit(spans, width))
+            line.extend(fit(spans, width, middle=columns[number].middle))
         return line
 
     def header(self) -> Spans:
@@ -320,9 +334,11 @@ class VirtualTable(LineView):
 
     def table_text(self) -> str:
         """All rows that pass the filter with aligned columns, as exported; nothing is cut."""
-        columns = self.provider.columns
+        provider, shown = self.provider, self._shown  # of this moment: a worker may ask
+        columns = provider.columns
         lines = [[column.title for column in columns]]
-        lines += [[plain(cell) for cell in self.provider.row(self.real(index))] for index in range(self.count())]
+        real = range(provider.count()) if shown is None else shown
+        lines += [[plain(cell) for cell in provider.row(index)] for index in real]
         sizes = [max(cell_len(line[number]) for line in lines) for number in range(len(columns))]
         return "\n".join(
             "  ".join(text + " " * (size - cell_len(text)) for text, size in zip(line, sizes, strict=True)).rstrip()
