@@ -41,6 +41,7 @@ PUBLIC_PACKAGES = frozenset(
         "huggingface_hub",
     ]
 )
+_PUBLIC = "|".join(sorted(PUBLIC_PACKAGES))
 # A path of at least two parts: /a/b.py, C:\a\b.py, a/b.py. A fraction or a MIME type is not one, so relative paths need .py.
 _PATH = re.compile(
     r"(?<![\w/.:])(?:[A-Za-z]:)?(?:[\\/][^\\/\s\"'`:,;<>()\[\]{}|*?=]+)+[\\/]?|(?<![\w/.\-])[\w.\-]+(?:[\\/][\w.\-]+)*\.py[cx]?\b"
@@ -270,11 +271,13 @@ class Rules:
         if self._name_pattern is None:
             names = "|".join(sorted(map(re.escape, self._names), key=len, reverse=True))
             # An underscore counts as a border: graphs spell L['self'].scale as l_self_scale. A keyword argument belongs to
-            # the called function, and renamed it would make the graph one that no longer runs.
+            # the called function, and renamed it would make the graph one that no longer runs. What lies in a public package
+            # (torch.nn.parallel) keeps its name, like its path; torch.ops also holds operators of the user's own.
             self._name_pattern = re.compile(
-                rf"(?P<keyword>(?<=[(,] )\w+(?= = )|(?<=\()\w+(?= = ))|(?<![A-Za-z0-9])(?:{names})(?![A-Za-z0-9])"
+                rf"(?P<keep>(?<=[(,] )\w+(?= = )|(?<=\()\w+(?= = )|(?<![\w.])(?:{_PUBLIC})(?!\.ops\b)(?:\.\w+)+)"
+                rf"|(?<![A-Za-z0-9])(?:{names})(?![A-Za-z0-9])"
             )
-        return self._name_pattern.sub(lambda m: m[0] if m["keyword"] else self._names[m[0]], text)
+        return self._name_pattern.sub(lambda m: m[0] if m["keep"] else self._names[m[0]], text)
 
     def _file(self, path: str) -> str:
         base = path.replace("\\", "/").rsplit("/", 1)[-1]

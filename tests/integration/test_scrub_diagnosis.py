@@ -29,6 +29,6 @@ def test_findings_survive(shared: Path, tmp_path: Path, name: str) -> None:
     scrub(shared / "traces" / name, tmp_path / "out", frozenset(TOPICS))
     copy = open_recording(tmp_path / "out")
     assert copy.totals == original.totals
-    before, after = (Counter((f.ids[0], f.line) for f in diagnose(r)) for r in (original, copy))
+    before, after = (Counter((tuple(f.ids), f.line) for f in diagnose(r)) for r in (original, copy))
     assert before
     assert after == before

@@ -177,6 +177,17 @@ def test_words_that_a_log_needs_are_no_secret() -> None:
     )
 
 
+def test_names_within_public_packages_stay() -> None:
+    rules = Rules(frozenset(TOPICS))
+    rules.learn_name("nn")
+    rules.learn_name("secret_op")
+    assert (
+        rules.text("module: torch.nn.parallel.distributed, a secret_op")
+        == "module: torch.nn.parallel.distributed, a name2"
+    )
+    assert rules.text("torch.ops.secret_op.run(nn)") == "torch.ops.name2.run(name1)"
+
+
 def test_bad_input_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="no such file"):
         scrub(tmp_path / "absent", tmp_path / "out", ALL)
