@@ -47,14 +47,14 @@ def bundle(path: str | Path, graph_id: str, stage: str, out: Path, hide: frozens
         raise UsageError(f"{out} exists already; name another file with -o")
     recording = open_recording(path)
     compile_ = recording.find(graph_id)
-    text = recording.graph(compile_, stage)
-    log = recording.log_of(text.event)
-    frame = recording.event(text.event).envelope
+    known = _known_event(recording, compile_, stage)
+    log = recording.log_of(known)
+    frame = recording.event(known).envelope
     # Outside any frame only the place in the log tells.
     outside = set()
     if triple_of(frame) == (None, None, None):
         outside = {number for number, _ in recording.events() if recording.key_of(number) == compile_.key}
-    first = text.event >> 32 << 32
+    first = known >> 32 << 32
     recording.close()
 
     def wanted(event: Event) -> bool:
@@ -69,16 +69,20 @@ def bundle(path: str | Path, graph_id: str, stage: str, out: Path, hide: frozens
         scrub(log, folder, hide, wanted)
         copy = open_recording(folder)
         again = copy.find(compile_.id)
-        parts = {"graph.txt": plain(copy.text(copy.graph(again, stage).event))}
-        refused = ""
-        try:
-            symbols = recorded_symbols(copy, again)
-            parts["repro.py"] = repro(
-                load_graph(copy, again, stage), title=f"Graph {again.id}, stage {stage}", symbols=symbols
-            )
-        except UsageError as error:
-            refused = str(error)
-        parts["issue.md"] = _issue(copy, again, stage, refused)
+        parts: dict[str, str] = {}
+        run = "No graph was made of this frame, so none can be run alone: the log and the failure are all there is."
+        if compile_.stages:
+            parts["graph.txt"] = plain(copy.text(copy.graph(again, stage).event))
+            run = "`python repro.py` runs the graph; `--backend inductor` compares."
+            try:
+                symbols = recorded_symbols(copy, again)
+                parts["repro.py"] = repro(
+                    load_graph(copy, again, stage), title=f"Graph {again.id}, stage {stage}", symbols=symbols
+                )
+            except UsageError as error:
+                run = f"`repro.py` could not be written: {error}"
+            run += f"\n`graph.txt` is the graph as PyTorch printed it (stage {stage})."
+        parts["issue.md"] = _issue(copy, again, run)
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
             for name, content in parts.items():
                 file.writestr(name, content)
@@ -88,7 +92,16 @@ def bundle(path: str | Path, graph_id: str, stage: str, out: Path, hide: frozens
             return file.namelist()
 
 
-def _issue(recording: Recording, compile_: Compile, stage: str, refused: str) -> str:
+def _known_event(recording: Recording, compile_: Compile, stage: str) -> int:
+    """The event with the graph or, of a frame that failed before it had one, the one that began or ended the compile."""
+    if not compile_.stages:
+        for number, name in recording.events():
+            if name in ("dynamo_start", "compilation_metrics") and recording.key_of(number) == compile_.key:
+                return number
+    return recording.graph(compile_, stage).event
+
+
+def _issue(recording: Recording, compile_: Compile, run: str) -> str:
     """The text to paste into an issue: what happened, how to run it, with what."""
     session = recording.session
     lines = [f"# torch.compile: {compile_.function} ({compile_.status}), compile {compile_.id}", ""]
@@ -104,17 +117,17 @@ def _issue(recording: Recording, compile_: Compile, stage: str, refused: str) ->
                 "```",
                 "",
             ]
-    findings = [f for f in diagnose(recording) if any(e.compile_key == compile_.key for e in f.evidence)]
+    findings = [
+        f
+        for f in diagnose(recording)
+        # Of the whole run only this frame is here: that nothing else was compiled is nobody's fault.
+        if f.category != "nothing-compiled" and any(e.compile_key == compile_.key for e in f.evidence)
+    ]
     if findings:
         lines += ["## What fxscope says", ""]
         lines += [f"- **{plain(f.title)}** ({', '.join(f.ids)}) {f.site}: {plain(f.cause)}" for f in findings]
         lines.append("")
-    run = (
-        f"`repro.py` could not be written: {refused}"
-        if refused
-        else "`python repro.py` runs the graph; `--backend inductor` compares."
-    )
-    lines += ["## To reproduce", "", run, f"`graph.txt` is the graph as PyTorch printed it (stage {stage}).", ""]
+    lines += ["## To reproduce", "", run, ""]
     lines += [
         "`log/` is the part of the structured trace log that belongs to this frame; `tlparse` and `fxscope report` read it.",
         "",

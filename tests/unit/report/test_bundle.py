@@ -52,6 +52,20 @@ def test_bad_input_is_one_line(shared: Path, tmp_path: Path) -> None:
         bundle(path, "0/0", "dynamo", tmp_path / "y.zip", frozenset(TOPICS))
 
 
+@pytest.mark.shared
+def test_a_frame_that_has_no_graph_is_bundled_by_its_log(shared: Path, tmp_path: Path) -> None:
+    """Dynamo itself failed, or skipped the frame: what happened is in the log, and there is nothing to run."""
+    path = shared / "traces" / "h200" / "gpt2"
+    compile_ = next(c for c in open_recording(path).compiles if not c.stages and c.status == "restarted")
+    names = bundle(path, compile_.id, "dynamo", tmp_path / "bug.zip", frozenset(TOPICS))
+    assert "issue.md" in names
+    assert not {"repro.py", "graph.txt"} & set(names)
+    with zipfile.ZipFile(tmp_path / "bug.zip") as file:
+        file.extractall(tmp_path)
+    assert "No graph was made of this frame" in (tmp_path / "issue.md").read_text()
+    assert open_recording(tmp_path / "log").totals.compiles
+
+
 def test_what_was_compiled_ahead_of_time_is_bundled_too(tmp_path: Path) -> None:
     log = Path(__file__).resolve().parents[2] / "data" / "traces" / "aot_inductor.log.xz"
     names = bundle(log, "-/-", "inference", tmp_path / "bug.zip", frozenset(TOPICS))
