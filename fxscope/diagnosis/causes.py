@@ -129,6 +129,8 @@ def cause_of(found: GraphBreak) -> BreakCause:
     key = entry.advice
     if "_GeneratorContextManager" in found.context:
         ids, key = ["context-manager"], "context-unsupported"
+    if "does not support RNN" in found.explanation:  # torch 2.15 breaks at the call, under a general id
+        ids, key = ["rnn-module"], "rnn"
     if key in _GENERAL:
         sharpened = _sharpen(callee, found)
         if sharpened is not None:

@@ -55,7 +55,7 @@ def shout(x: torch.Tensor) -> torch.Tensor:
 
 def warn(x: torch.Tensor) -> torch.Tensor:
     y = x * 2
-    warnings.warn("careful", stacklevel=1)
+    warnings.warn("careful")  # noqa: B028 - torch 2.14 moves no call with keyword arguments
     return y + 1
 
 
