@@ -1,5 +1,7 @@
-"""Exceptions that end the program, or a thread of it, in a backward through compiled code: no event of torch's tells of them.
+"""Exceptions that end the program, or a thread of it, and of which no event of torch's tells.
 
+They come out of a backward through compiled code, out of torch.compile(...) itself, or forbid a recompile (the stance
+``fail_on_recompile``).
 The interpreter keeps the exception that ended the program (``sys.last_value``), so nothing is hooked for it; for threads,
 ``threading.excepthook`` is wrapped, and the hook that was there goes on to print.
 """
@@ -24,6 +26,7 @@ _ACROSS = re.compile(
     r"double backward|backward through the graph a second time|does not require grad and does not have a grad_fn|"
     r"modified by an inplace operation|appears to not have been used in the graph"
 )
+_FORBIDDEN = "Detected recompile when torch.compile stance"
 _hooked: list[tuple[Callable[..., Any], Callable[..., Any]]] = []  # our hook for threads, and the one before it
 
 
@@ -48,17 +51,35 @@ def unhook_threads() -> None:
         threading.excepthook = _hooked.pop()[1]
 
 
+def _refused(error: Exception) -> bool:
+    """``torch.compile(...)`` itself raised (an unknown backend, a scripted module), before anything was called."""
+    torch = os.path.join(
+        os.path.dirname(getattr(sys.modules.get("torch"), "__file__", None) or "torch/"), "__init__.py"
+    )
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(frame.filename == torch and frame.name == "compile" for frame in frames)
+
+
+def _in_backward(frames: list[traceback.FrameSummary], message: str) -> bool:
+    """The exception came through autograd or compiled code, and is of that making."""
+    if any(_COMPILED in frame.filename for frame in frames):
+        return True
+    return any(_AUTOGRAD in frame.filename for frame in frames) and bool(_ACROSS.search(message))
+
+
 def note_ending(recorder: Recorder, error: BaseException | None) -> None:
-    """Write ``fxscope.failure`` where an exception came out of a backward through code that was compiled in this recording."""
-    if not isinstance(error, Exception) or not ENTRIES[recorder.first_entry :]:
+    """Write ``fxscope.failure`` where an exception came out of a backward through code compiled here, or refused to compile."""
+    if not isinstance(error, Exception):
         return
     message = str(error)
     if any(message == told for _, told in recorder.failed_backwards):
         return  # a compile that raised: written when it did
-    frames = traceback.extract_tb(error.__traceback__)
-    if not any(_AUTOGRAD in frame.filename or _COMPILED in frame.filename for frame in frames):
+    refused = _refused(error)
+    forbidden = message.startswith(_FORBIDDEN)
+    if not refused and not ENTRIES[recorder.first_entry :]:
         return
-    if not any(_COMPILED in frame.filename for frame in frames) and not _ACROSS.search(message):
+    frames = traceback.extract_tb(error.__traceback__)
+    if not (refused or forbidden or _in_backward(frames, message)):
         return
     recorder.failed_backwards.add(("", message))
     stack = [
@@ -72,7 +93,7 @@ def note_ending(recorder: Recorder, error: BaseException | None) -> None:
         EVENT_FAILURE,
         {
             "id": "",
-            "phase": "backward",
+            "phase": "dynamo" if refused or forbidden else "backward",
             "type": type(error).__name__,
             "message": message,
             **{key: deepest[key] for key in ("file", "line", "function")},

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 from typing import cast
 
 import msgspec
 
+from fxscope.diagnosis.conditions import is_python, tensor_condition
 from fxscope.diagnosis.statement import Statement
 
 
@@ -29,44 +31,6 @@ class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
         before = "\n".join("    " + line for line in self.before.split("\n"))
         after = "\n".join("    " + line for line in self.after.split("\n"))
         return f"before:\n{before}\nafter:\n{after}" + (f"\n({self.note})" if self.note else "")
-
-
-class DropScalar(ast.NodeTransformer):
-    """``x.item()``, ``float(x)`` and ``int(x)`` of a tensor expression become the tensor."""
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Unwrap one call."""
-        self.generic_visit(node)
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
-            return node.func.value
-        if isinstance(node.func, ast.Name) and node.func.id in ("float", "int", "bool") and len(node.args) == 1:
-            return node.args[0]
-        return node
-
-
-def without_scalar_calls(node: ast.expr) -> ast.expr:
-    """An expression whose scalar conversions are dropped."""
-    return cast("ast.expr", ast.fix_missing_locations(DropScalar().visit(copy.deepcopy(node))))
-
-
-def tensor_condition(test: ast.expr) -> str:
-    """A condition as a tensor expression: and, or and not become tensor operations."""
-    if isinstance(test, ast.BoolOp):
-        name = "torch.logical_and" if isinstance(test.op, ast.And) else "torch.logical_or"
-        text = tensor_condition(test.values[0])
-        for value in test.values[1:]:
-            text = f"{name}({text}, {tensor_condition(value)})"
-        return text
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return f"torch.logical_not({tensor_condition(test.operand)})"
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        return f"{ast.unparse(without_scalar_calls(test.left))} {_operator(test)} {ast.unparse(without_scalar_calls(test.comparators[0]))}"
-    return ast.unparse(without_scalar_calls(test))
-
-
-def _operator(test: ast.Compare) -> str:
-    text = ast.unparse(ast.Compare(left=ast.Name("a"), ops=test.ops, comparators=[ast.Name("b")]))
-    return text.removeprefix("a ").removesuffix(" b")
 
 
 def _where(condition: str, yes: ast.expr, no: ast.expr | str) -> str:
@@ -97,6 +61,8 @@ class _IfExp(ast.NodeTransformer):
 
 def branch_block(statement: Statement, node: ast.If) -> Rewrite | None:
     """An ``if`` statement: an assertion for a raise, torch.where for a return or assignments, torch.cond for the rest."""
+    if statement.whole and not node.orelse and (split := _behind_flags(statement, node)) is not None:
+        return split
     condition = tensor_condition(node.test)
     if not statement.whole:
         return Rewrite(
@@ -128,6 +94,8 @@ def branch_block(statement: Statement, node: ast.If) -> Rewrite | None:
                 after=f"return {_where(condition, body[0].value, other.value)}",
                 note="torch.where computes both values",
             )
+    if (leaves := _leaves_loop(statement, body, condition)) is not None and not orelse:
+        return leaves
     assigned = _assignments(body)
     if assigned is not None:
         others = _assignments(orelse) if orelse else {}
@@ -146,6 +114,51 @@ def branch_block(statement: Statement, node: ast.If) -> Rewrite | None:
             f"result = torch.cond({condition}, yes, no, (...,))"
         ),
         note="both functions take and return the same tensors, and change nothing outside",
+    )
+
+
+def _behind_flags(statement: Statement, node: ast.If) -> Rewrite | None:
+    """``if self.training and x.any():``: what Python knows stays an ``if``, what the tensor says goes into it."""
+    test = node.test
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
+        return None
+    flags = list(itertools.takewhile(is_python, test.values))
+    rest = test.values[len(flags) :]
+    if not flags or not rest:
+        return None
+    on_data = rest[0] if len(rest) == 1 else ast.BoolOp(op=ast.And(), values=rest)
+    inner = branch_block(statement, ast.If(test=on_data, body=node.body, orelse=[]))
+    if inner is None or inner.after.startswith(("#", "def ")):
+        return None
+    head = " and ".join(ast.unparse(flag) for flag in flags)
+    after = f"if {head}:\n" + "\n".join("    " + line for line in inner.after.split("\n"))
+    if inner.after.startswith("return ") and isinstance(statement.after, ast.Return):
+        after += f"\n{ast.unparse(statement.after)}"
+    return Rewrite(before=inner.before, after=after, note=inner.note)
+
+
+def _leaves_loop(statement: Statement, body: list[ast.stmt], condition: str) -> Rewrite | None:
+    """``if converged: break`` (or ``continue``): a mask that keeps what the loop carries."""
+    if len(body) != 1 or not isinstance(body[0], (ast.Break, ast.Continue)):
+        return None
+    then = statement.after
+    target = then.targets[0] if isinstance(then, ast.Assign) and len(then.targets) == 1 else None
+    known = isinstance(target, ast.Name) and isinstance(then, ast.Assign)
+    name = ast.unparse(target) if known and target is not None else "z"
+    value = ast.unparse(then.value) if known and isinstance(then, ast.Assign) else "new"
+    before = f"{statement.text}\n{name} = {value}" if known else statement.text
+    if isinstance(body[0], ast.Continue):
+        after = f"skip = {condition}\n{name} = torch.where(skip, {name}, {value})"
+        return Rewrite(
+            before=before, after=after, note="every assignment behind it keeps the old value where skip holds"
+        )
+    return Rewrite(
+        before=before,
+        after=(
+            f"# before the loop:\ndone = torch.zeros((), dtype=torch.bool, device={name}.device)\n# in its place:\n"
+            f"done = done | ({condition})\n{name} = torch.where(done, {name}, {value})"
+        ),
+        note="every round is computed; every name that the loop carries keeps its value once done holds",
     )
 
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from fxscope.diagnosis.breaks import place_of, plain_function
+from fxscope.diagnosis.breaks import plain_function
 from fxscope.diagnosis.context import Context, count
 from fxscope.diagnosis.diagnose import diagnose, explain_records
 from fxscope.diagnosis.findings import Finding, severity_rank
+from fxscope.diagnosis.fixes import place_of
 from fxscope.diagnosis.frames import frames
 from fxscope.errors import UnreadableError
 

@@ -36,6 +36,7 @@ _PATTERNS = (
     re.compile(r"trace method `(\w+)` of class `(.+?)`"),
     re.compile(r"numpy function: <(?:function|cyfunction|built-in function|ufunc) '?([\w.]+)"),
     re.compile(r"builtin operator `(.+?)`"),
+    re.compile(r"unsupported operator: ([\w.:]+)"),
     re.compile(r"<(?:function|bound method) ([\w.<>]+)"),
     re.compile(r"^((?:aten|prims|[a-z_]\w*)\.[\w.]+)$"),
     re.compile(r"^(\w+)\(.*\)$", re.DOTALL),

@@ -43,7 +43,7 @@ def _rule(pattern: str, ids: str, advice: str) -> _Rule:
 _RULES = (
     _rule(r"(^| )(print|pprint\S*|sys\.std\w+\.\w+|tqdm\S*|rich\.\S+|click\.echo)$", "print", "print"),
     _rule(r"^(tqdm|rich|pprint|progressbar|alive_progress)\b", "print", "print"),
-    _rule(r"TextIOWrapper\.(write|flush)$", "print", "print"),
+    _rule(r"(TextIOWrapper|StringIO|EncodedFile)\.(write|writelines|flush)$", "print", "print"),
     _rule(r"^(logging|loguru|structlog|absl\.logging)\b| (logging|loguru)\.|\w*[Ll]ogger\w*\.", "logging", "logging"),
     _rule(r"\bcatch_warnings$", "warnings context-manager", "context-unsupported"),
     _rule(r"\b_?warnings\b", "warnings", "warnings"),
@@ -58,8 +58,9 @@ _RULES = (
         "random-seed",
         "seed",
     ),
+    _rule(r"^(uuid|secrets)\b|\burandom$", "random", "skipped-function"),
     _rule(
-        r"^(random|secrets|uuid)\b|\bRandom\.\w+$|\brandom\.(random|gauss|choice|sample|shuffle|randint|uniform|normalvariate)\b",
+        r"^(random)\b|\bRandom\.\w+$|\brandom\.(random|gauss|choice|sample|shuffle|randint|uniform|normalvariate)\b",
         "random",
         "python-random",
     ),
@@ -80,7 +81,8 @@ _RULES = (
     _rule(r"sparse_\w+_tensor|to_sparse", "unsupported-tensor", "sparse"),
     _rule(r"\bcopy\.(deep)?copy$|^(copy) ", "unsupported-builtin", "deepcopy"),
     _rule(r"^torch\.(distributed|nn\.parallel)\b", "library-code distributed", "distributed"),
-    _rule(r"^torch\.jit\b", "torchscript", "torchscript"),
+    _rule(r"^torch\.jit\b|\b_CachedForward\b|\bScript(Module|Function|Method)\b", "torchscript", "torchscript"),
+    _rule(r"\b_?ctypes\b|\b_?C?FuncPtr\b|\b(CDLL|PyDLL)\b|\bcffi\b|CompiledFFI", "c-extension", "c-function"),
     _rule(
         r"^torch\.(cuda|mps|xpu|accelerator)\b.*\b(synchronize|empty_cache|mem_get_info|memory_allocated)",
         "library-code",
@@ -141,20 +143,32 @@ def cause_of(found: GraphBreak) -> BreakCause:
         ids, key = ["library-code"], "library-break"
     elif in_library(found) and ids[0] not in _PLACELESS and "library-code" not in ids:
         ids.append("library-code")
+    if key == "fake-kernel" and callee.name.startswith(("aten.", "prims.")):
+        # Torch's own operator: nobody can be asked to register a kernel for it.
+        ids, key = ["unsupported-tensor"], "nested" if "nested" in callee.name else "no-fake-of-torch"
+    if ids[0] == "unreconstructable" and re.match(r"\s*ctx\.", found.code):
+        ids, key = ["autograd-function"], "autograd-function"
+    if key == "context-unsupported" and _SEED.search(found.code + found.user_code):
+        ids, key = ["random-seed", *ids], "seed"
+    ids += _effects(ids, found)
+    return BreakCause(ids=tuple(dict.fromkeys(ids)), advice=key, callee=callee)
+
+
+def _effects(causes: list[str], found: GraphBreak) -> list[str]:
+    """Ids of what the break lies in, and of what it did."""
+    ids = []
     if "Higher Order Operator: autograd" in found.reason:
         ids.append("autograd-function")
     elif "Higher Order Operator:" in found.reason or any("/torch/_functorch/" in line.file for line in found.stack):
         ids.append("higher-order-op")
-    if ids[0] == "exception" and found.function == "backward":
+    if causes[0] == "exception" and found.function == "backward":
         ids.append("backward-failed")
-    if key == "context-unsupported" and _SEED.search(found.code + found.user_code):
-        ids, key = ["random-seed", *ids], "seed"
     second = found.reason.partition("another graph break occurred")[2]
-    if "GenericContextWrapping" in second and "context-manager" not in ids:
+    if "GenericContextWrapping" in second:
         ids.append("context-manager")
     if found.skipped_frame or "that we cannot resume from" in found.reason:
         ids.append("frame-skipped")
-    return BreakCause(ids=tuple(dict.fromkeys(ids)), advice=key, callee=callee)
+    return ids
 
 
 def in_library(found: GraphBreak) -> bool:

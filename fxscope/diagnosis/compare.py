@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from fxscope.diagnosis.breaks import place_of, plain_function
+from fxscope.diagnosis.breaks import plain_function
 from fxscope.diagnosis.caches import components_of, key_difference
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.diagnose import explain_records
+from fxscope.diagnosis.fixes import place_of
 from fxscope.diagnosis.frames import frames
 from fxscope.graph.diff import diff_graphs
 from fxscope.graph.parse import parse_graph

@@ -8,6 +8,7 @@ from fxscope.diagnosis import breaks
 from fxscope.diagnosis.causes import cause_of
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Finding, severity_rank, worst_first
+from fxscope.diagnosis.fixes import fix_of
 from fxscope.diagnosis.frames import frames
 from fxscope.diagnosis.remedies import remedy
 
@@ -56,7 +57,7 @@ def explain_records(recording: Recording) -> None:
     for found in recording.graph_breaks:
         if found.cause is None:
             cause = cause_of(found)
-            found.cause, found.fix = cause.ids[0], breaks.fix_of(found, cause)
+            found.cause, found.fix = cause.ids[0], fix_of(found, cause)
     for frame in frames(Context(recording)):
         # A story has one fix, however many entries it made: a frame of 10,000 recompiles is walked once.
         fixes: dict[tuple[str, str, int | None], str] = {}

@@ -8,6 +8,8 @@ from collections import defaultdict
 from fxscope.diagnosis.causes import cause_of
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Evidence, Finding, Severity
+from fxscope.diagnosis.forbidden import is_forbidden
+from fxscope.diagnosis.operators import explain_operator, operator_of, place_of_operator
 from fxscope.diagnosis.program import create_graph_call, files_of, only_backward
 from fxscope.diagnosis.registry import advice, lookup
 from fxscope.diagnosis.rewrites import rewrite
@@ -50,6 +52,12 @@ _ACROSS_FIXES = {
         "and back inside of the compiled function. Return the loss as a tensor, computed with gradients on."
     ),
 }
+# An operation that fails while it is traced raises there and then, through the program's own handler. Tried with view(n, -1).
+_CAUGHT = "The program catches that error itself, but not while compiling: there it ends the compiled call."
+_ASK_FIRST = (
+    "Ask before instead of catching after: a test of sizes or dtypes (if x.numel() % n == 0:) is traced like any other code. "
+    "Or put torch.compiler.disable on the function that holds the try."
+)
 _OPERATOR = re.compile(
     r"<CustomOpDef\(([\w:.]+)\)>|call_function ([\w.]+?\.[\w.]+)\(|operator '?([\w]+::[\w.]+)|torch\.ops\.([\w.]+)|([a-z_]\w*::\w+)"
 )
@@ -62,6 +70,8 @@ def findings(context: Context) -> list[Finding]:
     """One finding per place and kind of failure."""
     groups: dict[tuple[str, str, int], list[tuple[int, Failure]]] = defaultdict(list)
     for index, failure in enumerate(context.recording.failures):
+        if is_forbidden(failure):
+            continue  # told with the recompiles that led to it
         groups[failure.type, failure.file, failure.line].append((index, failure))
     found = [_finding(context, members) for members in groups.values()]
     return found or _double_backward(context)
@@ -147,6 +157,9 @@ def _place(context: Context, failure: Failure) -> tuple[str, int]:
         for event in context.shapes.get(failure.compile_key, []):
             if event.kind == "specialization" and event.line is not None and is_user_file(event.line.file):
                 return event.line.file, event.line.line
+    operator = operator_of(failure)
+    if operator and (called := place_of_operator(context, failure, operator)) is not None:
+        return called
     for each in reversed(failure.stack):
         if is_user_file(each.file):
             return each.file, each.line
@@ -166,6 +179,8 @@ def _explain(context: Context, failure: Failure) -> tuple[list[str], str, str]:
         return _constraint(failure)
     if _NO_FAKE.search(message):
         return _no_fake(failure)
+    if (explained := explain_operator(failure)) is not None:
+        return explained.ids, explained.cause, explained.fix
     if _ACROSS.search(message):
         return (
             ["grad-across-boundary"],
@@ -262,6 +277,13 @@ def _dynamo(failure: Failure) -> tuple[list[str], str, str]:
         ids = ["fullgraph-error", *(id_ for id_ in cause.ids if id_ != "frame-skipped")]
         return ids, f"fullgraph=True allows no graph break, and here is one: {record.kind}.", fix
     if failure.type in ("TorchRuntimeError", "UserError", "ObservedException") or "fake tensor" in message:
+        statement = statement_at(file, line, code_at(file, line))
+        if statement is not None and statement.handler is not None:
+            return (
+                ["exception"],
+                f"The operation fails on these shapes or dtypes ({_reason(message)}). {_CAUGHT}",
+                _ASK_FIRST,
+            )
         return (
             ["user-error"],
             f"The operation fails already on shapes and dtypes: {_reason(message)}",

@@ -6,22 +6,20 @@ import ast
 import os
 import re
 
+from fxscope.diagnosis.causes import in_library
 from fxscope.diagnosis.context import Context, user_place
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.program import (
     Place,
     files_of,
     generator_compiled,
-    is_compile_call,
     late_hooks,
-    scopes,
-    statements,
 )
 from fxscope.diagnosis.statement import code_at, source_tree
+from fxscope.diagnosis.uncalled import NEVER_RAN, wasted
 from fxscope.recording.records import Compile
 from fxscope.recording.userline import is_user_file
 
-_NEVER_RAN = "torch.compile was called, but what it returned never ran."
 _MODES = re.compile(
     r"(TorchDispatchMode|FlopCounterMode|FakeTensorMode|DebugMode|ProxyTorchDispatchMode|LoggingMode|\w*DispatchMode)$"
 )
@@ -46,6 +44,8 @@ def _empty(context: Context) -> list[Finding]:
     first = next(each for each in recording.compiles if each.status == "empty")
     file, line = user_place(first)
     broken = bool(recording.graph_breaks)
+    if any(not in_library(found) and found.user_line for found in recording.graph_breaks):
+        return []  # the breaks of the program's own lines say it, and what to do
     if not broken and is_user_file(first.file):
         return [_left_alone(context, first)]
     return [
@@ -120,7 +120,7 @@ def _nothing(context: Context) -> Finding:
     generator = generator_compiled(program) if program else None
     if generator is not None:
         ids.append("generator")
-    site = _site(program, tree)
+    site = wasted(program, tree)
     file, line, why, fix = site
     if generator is not None:
         line, why = (
@@ -139,7 +139,7 @@ def _nothing(context: Context) -> Finding:
         )
         fix = "Leave the mode (FlopCounterMode, a profiler's mode, FakeTensorMode) while the compiled function is called; measure with it on the eager model."
     code = context.recording.session.exit_code
-    if code not in (0, None) and (not why or why is _NEVER_RAN):
+    if code not in (0, None) and (not why or why is NEVER_RAN):
         # How far it came is not known: what stands in the program may simply not have been reached.
         why = f"The program ended with exit code {code} before anything was compiled."
         fix = "See why it ended (its own output, a time limit, memory), and record a run that reaches the first call of the compiled function."
@@ -173,123 +173,6 @@ def _program(context: Context) -> str:
         if word.endswith(".py"):
             return word if os.path.isabs(word) else os.path.join(session.cwd or "", word)
     return ""
-
-
-def _site(program: str, tree: ast.Module | None) -> tuple[str, int, str, str]:
-    """File, line, cause and fix of the torch.compile call that came to nothing."""
-    if tree is not None:
-        suspects = list(_suspects(tree))
-        if suspects:
-            node, why, fix = suspects[0]
-            return program, node.lineno, why, fix
-    if tree is not None and (other := other_method(tree)) is not None:
-        node, name, method, target = other
-        options = (
-            ", ".join(ast.unparse(each) for each in node.value.keywords) if isinstance(node.value, ast.Call) else ""
-        )
-        place = (
-            f"{target}.compile({options})"
-            if target.isidentifier()
-            else f"{name} = {target}\n    {name}.compile({options})"
-        )
-        owner = target if target.isidentifier() else name
-        return (
-            program,
-            node.lineno,
-            f"torch.compile of a module compiles its forward; {name}.{method} is the original's own method and runs eager.",
-            (
-                f"Where {method} calls the module itself (self(x), as generate does), compile that in place: before:\n    {ast.unparse(node)}\nafter:\n    {place}\n"
-                f"else compile the method: {owner}.{method} = torch.compile({owner}.{method}); or call {name}(...), whose forward is compiled."
-            ),
-        )
-    if program and tree is not None and (decorated := _compile_calls(tree)):
-        return (
-            program,
-            decorated[0].lineno,
-            _NEVER_RAN,
-            ("Call the compiled function itself (not the original, a bound .forward or a copy made before compiling)."),
-        )
-    return program, 0, "", ""
-
-
-def _suspects(tree: ast.Module) -> list[tuple[ast.stmt, str, str]]:
-    """torch.compile calls whose result cannot be used: thrown away, or bound to a name that nothing reads."""
-    found: list[tuple[ast.stmt, str, str]] = []
-    for scope in scopes(tree):
-        for node in statements(scope):
-            if isinstance(node, ast.Expr) and is_compile_call(node.value):
-                target = (
-                    ast.unparse(node.value.args[0]) if isinstance(node.value, ast.Call) and node.value.args else "model"
-                )
-                found.append(
-                    (
-                        node,
-                        "The result of torch.compile is thrown away; it does not change its argument.",
-                        f"before:\n    {ast.unparse(node)}\nafter:\n    {target} = {ast.unparse(node)}\nor compile in place: {target}.compile()",
-                    )
-                )
-            elif isinstance(node, ast.Assign) and is_compile_call(node.value) and isinstance(node.targets[0], ast.Name):
-                name = node.targets[0].id
-                if name == "self" or (
-                    isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and not _read_after(scope, name, node)
-                ):
-                    options = (
-                        ", ".join(ast.unparse(keyword) for keyword in node.value.keywords)
-                        if isinstance(node.value, ast.Call)
-                        else ""
-                    )
-                    target = (
-                        ast.unparse(node.value.args[0])
-                        if isinstance(node.value, ast.Call) and node.value.args
-                        else name
-                    )
-                    found.append(
-                        (
-                            node,
-                            f"The compiled module is bound to the local name {name!r} and forgotten when the function returns; the caller still has the original.",
-                            f"before:\n    {ast.unparse(node)}\nafter:\n    {target}.compile({options})\nor return the compiled module and use it in the caller.",
-                        )
-                    )
-    return found
-
-
-# Methods of a module that run no forward, so that nobody expects them compiled.
-_KEEPING = re.compile(
-    r"^(train|eval|to|cpu|cuda|half|float|double|bfloat16|parameters|named_\w+|buffers|children|modules|state_dict|load_state_dict|"
-    r"requires_grad_|zero_grad|apply|compile|register_\w+|get_\w+|share_memory|extra_repr|forward|type|_\w+)$"
-)
-
-
-def other_method(tree: ast.Module) -> tuple[ast.Assign, str, str, str] | None:
-    """``fast = torch.compile(net)`` of which only another method than forward is ever called: statement, name, method, target."""
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Assign) and is_compile_call(node.value) and isinstance(node.value, ast.Call)):
-            continue
-        name = ast.unparse(node.targets[0])
-        calls = [ast.unparse(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)]
-        # Handed to another function, it may be called there.
-        handed = any(
-            ast.unparse(argument) == name
-            for each in ast.walk(tree)
-            if isinstance(each, ast.Call)
-            for argument in (*each.args, *(keyword.value for keyword in each.keywords))
-        )
-        methods = [call.removeprefix(name + ".") for call in calls if call.startswith(name + ".")]
-        methods = [method for method in methods if "." not in method and not _KEEPING.match(method)]
-        if methods and name not in calls and not handed and node.value.args:
-            return node, name, methods[0], ast.unparse(node.value.args[0])
-    return None
-
-
-def _compile_calls(tree: ast.Module) -> list[ast.expr]:
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_compile_call(node)]
-
-
-def _read_after(scope: ast.AST, name: str, node: ast.stmt) -> bool:
-    return any(
-        isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load) and each.lineno > node.lineno
-        for each in ast.walk(scope)
-    )
 
 
 def _mode_in(tree: ast.Module) -> ast.expr | None:

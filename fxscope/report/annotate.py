@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fxscope.diagnosis.breaks import place_of, plain_function
+from fxscope.diagnosis.breaks import plain_function
 from fxscope.diagnosis.context import Context, short_seconds
 from fxscope.diagnosis.diagnose import explain_records
+from fxscope.diagnosis.fixes import place_of
 from fxscope.diagnosis.frames import frames
 from fxscope.diagnosis.statement import source_text
 from fxscope.recording.userline import is_user_file

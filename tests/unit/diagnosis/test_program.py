@@ -64,10 +64,52 @@ def recorded_nothing(folder: Path, source: str, exit_code: int = 0) -> list[Find
             "consumes the generator",
         ),
         (
-            "import torch\nfast = torch.compile(net)\nnet(x)\n",
+            "import torch\nfast = torch.compile(net)\nfor x in data:\n    loss = net(x).sum()\n",
+            2,
+            ["nothing-compiled"],
+            "before:\n    loss = net(x).sum()\nafter:\n    loss = fast(x).sum()\nor compile in place",
+        ),
+        (
+            "import torch\nfast = torch.compile(self.net)\ndef validate(m):\n    return m(x)\nvalidate(self.net)\n",
+            2,
+            ["nothing-compiled"],
+            "validate(fast)",
+        ),
+        (
+            "import torch\nfast = torch.compile(step)\nserve(fast)\nstep(x)\n",
             2,
             ["nothing-compiled"],
             "Call the compiled function itself",
+        ),
+        (
+            'import torch\ntorch.compiler.set_stance("force_eager")\nfast = torch.compile(net)\nfast(x)\n',
+            2,
+            ["nothing-compiled"],
+            'set_stance("default")',
+        ),
+        (
+            'import torch\nfast = torch.compile(net)\nwith torch.compiler.set_stance("force_eager"):\n    fast(x)\n',
+            3,
+            ["nothing-compiled"],
+            "ends with its block",
+        ),
+        (
+            'import os\nos.environ["TORCH_COMPILE_DISABLE"] = "1"\nimport torch\nfast = torch.compile(net)\nfast(x)\n',
+            2,
+            ["nothing-compiled"],
+            "no TORCH_COMPILE_DISABLE",
+        ),
+        (
+            "import torch\nimport torch._dynamo\ntorch._dynamo.config.disable = True\nfast = torch.compile(net)\nfast(x)\n",
+            3,
+            ["nothing-compiled"],
+            "config.disable = False",
+        ),
+        (
+            "import torch\nfast = torch.compile(net, disable=True)\nfast(x)\n",
+            2,
+            ["nothing-compiled"],
+            "no disable=True",
         ),
         (
             "import torch\nfast = torch.compile(net)\nfast.eval()\nfast.encode(x)\n",

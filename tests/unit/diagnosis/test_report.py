@@ -96,7 +96,7 @@ def test_diff_command(problems: Problems) -> None:
     good, bad = folder / "global_int.fixed", folder / "global_int"
     result = run("diff", good, bad, "--fail-on", "new-recompiles")
     assert isinstance(result.exception, CheckFailed)
-    assert "new    f (recompiles.py): COUNTER [changing-global] 0 -> 8" in result.stdout
+    assert "new    f (recompiles_values.py): COUNTER [changing-global] 0 -> 8" in result.stdout
     assert run("diff", bad, good, "--fail-on", "new-recompiles,new-breaks,new-limit-hits").exception is None
     assert isinstance(run("diff", bad, good, "--fail-on", "nonsense").exception, UsageError)
     assert isinstance(run("diff", bad, good, "--fail-on", "slower:x").exception, UsageError)
@@ -118,7 +118,7 @@ def test_annotate(problems: Problems, tmp_path: Path) -> None:
     (marked,) = [row for row in text.splitlines() if f" {line} " in row]
     assert marked.split()[0] == "B1"
     assert "^ break x1 GB0059 print:" in text
-    result = run("annotate", folder / "print_shape", "breaks.py", "--html", tmp_path / "a.html")
+    result = run("annotate", folder / "print_shape", "breaks_calls.py", "--html", tmp_path / "a.html")
     assert result.exception is None
     page = (tmp_path / "a.html").read_text()
     assert page.startswith("<!DOCTYPE html>")

@@ -142,6 +142,55 @@ CASES: list[tuple[str, str, dict[str, Any], list[list[Any]]]] = [
         [[1.0]],
     ),
     ("sort-key", "def f(x):\n    return torch.stack(sorted(x))  # HERE\n", {}, [[3.0, 1.0, 2.0]]),
+    (
+        "sort-key",
+        "def f(x):\n    xs = [x, x * 3, x * 2]\n    ys = sorted(xs, key=lambda t: t.norm(), reverse=True)  # HERE\n    return torch.stack(list(ys))\n",
+        {},
+        [[3.0, 1.0]],
+    ),
+    ("scalar", "def f(x):\n    w = x.outer(x)\n    return w[x.argmax().item()]  # HERE\n", {}, [[1.0, 3.0, 2.0]]),
+    (
+        "scalar",
+        "def f(x):\n    s = 1.0 / math.sqrt(x.var().item() + 1e-5)  # HERE\n    return x * s\n",
+        {},
+        [[1.0, 3.0, 2.0]],
+    ),
+    (
+        "scalar",
+        "def f(x):\n    y = round(x.sum().item(), 1) + np.log(float(x.max())) * max(x.mean().item(), 1.0)  # HERE\n    return x * y\n",
+        {},
+        [[1.0, 3.0, 2.0]],
+    ),
+    (
+        "scalar",
+        "def f(x):\n    y = x * 2\n    if not math.isfinite(y.sum().item()):  # HERE\n        raise RuntimeError('diverged')\n    return y\n",
+        {},
+        [[1.0, 2.0]],
+    ),
+    (
+        "branch",
+        "def f(x, flag=True):\n    y = x * 2\n    if flag is not None and x.sum() > 0:  # HERE\n        return y + 1\n    return y\n",
+        {},
+        [[1.0, 2.0], [-1.0, -2.0]],
+    ),
+    (
+        "branch",
+        "def f(x):\n    y = x * 2\n    if x.sum() > 0 or isinstance(x, str):  # HERE\n        y = y + 1\n    return y\n",
+        {},
+        [[1.0, 2.0], [-1.0, -2.0]],
+    ),
+    (
+        "one-hot",
+        "def f(x):\n    y = x.long() + 1\n    return torch.nn.functional.one_hot(y)  # HERE\n",
+        {"CLASSES": 3},
+        [[0.0, 1.0]],
+    ),
+    (
+        "output-shape",
+        "def f(x):\n    y = x.long()\n    return torch.bincount(y)  # HERE\n",
+        {"CLASSES": 3},
+        [[0.0, 2.0, 2.0]],
+    ),
 ]
 
 
@@ -158,8 +207,10 @@ class Breaks(logging.Handler):
 def run(source: str, names: dict[str, Any], inputs: list[list[float]], path: Path) -> tuple[int, list[Any]]:
     """Compile the function of one source and call it: how many breaks there were, and what it returned."""
     import copy
+    import math
     import warnings
 
+    import numpy as np
     import torch
     import torch._dynamo
 
@@ -167,7 +218,15 @@ def run(source: str, names: dict[str, Any], inputs: list[list[float]], path: Pat
     file = path / f"rewritten_{next(NUMBER)}.py"
     file.write_text(source)
     log = logging.getLogger("rewrites")
-    scope: dict[str, Any] = {"torch": torch, "copy": copy, "warnings": warnings, "log": log, **names}
+    scope: dict[str, Any] = {
+        "torch": torch,
+        "copy": copy,
+        "math": math,
+        "np": np,
+        "warnings": warnings,
+        "log": log,
+        **names,
+    }
     exec(compile(source, str(file), "exec"), scope)
     linecache.checkcache(str(file))
     function = torch.compile(scope["f"], backend="eager")
@@ -223,6 +282,13 @@ def test_what_cannot_be_rewritten_safely_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "b.py"
     file.write_text("def f(x, n):\n    y = x[: int(n)]\n    return y\n")
     assert rewrite("scalar", statement_at(str(file), 2, "")) is None
+    for line in (
+        "name = f'{x.item():.2f}'",
+        "y = np.interp(x.item(), a, b)",
+        "for _ in tqdm:",
+        "rows.append(str(x.item()))",
+    ):
+        assert rewrite("scalar", statement_at("/nowhere.py", 1, line)) is None
     assert rewrite("branch", None) is None
     assert rewrite("no such advice", statement_at(str(file), 2, "")) is None
 

@@ -1,0 +1,222 @@
+"""torch.compile calls that come to nothing, by the program's text: thrown away, forgotten, never called, or switched off."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from fxscope.diagnosis.program import is_compile_call, scopes, statements
+
+NEVER_RAN = "torch.compile was called, but what it returned never ran."
+_SWITCH_ON = (
+    'Take that out for the run that shall be compiled: torch.compiler.set_stance("default"), torch._dynamo.config.disable = False, no TORCH_COMPILE_DISABLE '
+    "or TORCHDYNAMO_DISABLE in the environment, no disable=True. As a context manager, set_stance ends with its block."
+)
+
+
+def wasted(program: str, tree: ast.Module | None) -> tuple[str, int, str, str]:
+    """File, line, cause and fix of the torch.compile call that came to nothing."""
+    if tree is not None:
+        suspects = list(_suspects(tree))
+        if suspects:
+            node, why, fix = suspects[0]
+            return program, node.lineno, why, fix
+    if tree is not None and (other := other_method(tree)) is not None:
+        node, name, method, target = other
+        options = (
+            ", ".join(ast.unparse(each) for each in node.value.keywords) if isinstance(node.value, ast.Call) else ""
+        )
+        place = (
+            f"{target}.compile({options})"
+            if target.isidentifier()
+            else f"{name} = {target}\n    {name}.compile({options})"
+        )
+        owner = target if target.isidentifier() else name
+        return (
+            program,
+            node.lineno,
+            f"torch.compile of a module compiles its forward; {name}.{method} is the original's own method and runs eager.",
+            (
+                f"Where {method} calls the module itself (self(x), as generate does), compile that in place: before:\n    {ast.unparse(node)}\nafter:\n    {place}\n"
+                f"else compile the method: {owner}.{method} = torch.compile({owner}.{method}); or call {name}(...), whose forward is compiled."
+            ),
+        )
+    if tree is not None and (off := switched_off(tree)) is not None:
+        return program, off.lineno, f"The program switches torch.compile off: `{ast.unparse(off)[:100]}`.", _SWITCH_ON
+    if tree is not None and (passed := original_called(tree)) is not None:
+        node, name, target, call = passed
+        return (
+            program,
+            node.lineno,
+            f"What torch.compile returned ({name}) is never called: line {call.lineno} uses {target}, the original, which compiling does not change.",
+            f"before:\n    {ast.unparse(call).partition(chr(10))[0]}\nafter:\n    {_renamed(call, target, name)}\nor compile in place, so that every use of it is compiled: {target}.compile()",
+        )
+    if program and tree is not None and (decorated := _compile_calls(tree)):
+        return (
+            program,
+            decorated[0].lineno,
+            NEVER_RAN,
+            ("Call the compiled function itself (not the original, a bound .forward or a copy made before compiling)."),
+        )
+    return program, 0, "", ""
+
+
+def _suspects(tree: ast.Module) -> list[tuple[ast.stmt, str, str]]:
+    """torch.compile calls whose result cannot be used: thrown away, or bound to a name that nothing reads."""
+    found: list[tuple[ast.stmt, str, str]] = []
+    for scope in scopes(tree):
+        for node in statements(scope):
+            if isinstance(node, ast.Expr) and is_compile_call(node.value):
+                target = (
+                    ast.unparse(node.value.args[0]) if isinstance(node.value, ast.Call) and node.value.args else "model"
+                )
+                found.append(
+                    (
+                        node,
+                        "The result of torch.compile is thrown away; it does not change its argument.",
+                        f"before:\n    {ast.unparse(node)}\nafter:\n    {target} = {ast.unparse(node)}\nor compile in place: {target}.compile()",
+                    )
+                )
+            elif isinstance(node, ast.Assign) and is_compile_call(node.value) and isinstance(node.targets[0], ast.Name):
+                name = node.targets[0].id
+                if name == "self" or (
+                    isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and not _read_after(scope, name, node)
+                ):
+                    options = (
+                        ", ".join(ast.unparse(keyword) for keyword in node.value.keywords)
+                        if isinstance(node.value, ast.Call)
+                        else ""
+                    )
+                    target = (
+                        ast.unparse(node.value.args[0])
+                        if isinstance(node.value, ast.Call) and node.value.args
+                        else name
+                    )
+                    found.append(
+                        (
+                            node,
+                            f"The compiled module is bound to the local name {name!r} and forgotten when the function returns; the caller still has the original.",
+                            f"before:\n    {ast.unparse(node)}\nafter:\n    {target}.compile({options})\nor return the compiled module and use it in the caller.",
+                        )
+                    )
+    return found
+
+
+# Methods of a module that run no forward, so that nobody expects them compiled.
+_KEEPING = re.compile(
+    r"^(train|eval|to|cpu|cuda|half|float|double|bfloat16|parameters|named_\w+|buffers|children|modules|state_dict|load_state_dict|"
+    r"requires_grad_|zero_grad|apply|compile|register_\w+|get_\w+|share_memory|extra_repr|forward|type|_\w+)$"
+)
+
+
+def other_method(tree: ast.Module) -> tuple[ast.Assign, str, str, str] | None:
+    """``fast = torch.compile(net)`` of which only another method than forward is ever called: statement, name, method, target."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Assign) and is_compile_call(node.value) and isinstance(node.value, ast.Call)):
+            continue
+        name = ast.unparse(node.targets[0])
+        calls = [ast.unparse(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)]
+        # Handed to another function, it may be called there.
+        handed = any(
+            ast.unparse(argument) == name
+            for each in ast.walk(tree)
+            if isinstance(each, ast.Call)
+            for argument in (*each.args, *(keyword.value for keyword in each.keywords))
+        )
+        methods = [call.removeprefix(name + ".") for call in calls if call.startswith(name + ".")]
+        methods = [method for method in methods if "." not in method and not _KEEPING.match(method)]
+        if methods and name not in calls and not handed and node.value.args:
+            return node, name, methods[0], ast.unparse(node.value.args[0])
+    return None
+
+
+def _compile_calls(tree: ast.Module) -> list[ast.expr]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_compile_call(node)]
+
+
+def _read_after(scope: ast.AST, name: str, node: ast.stmt) -> bool:
+    return any(
+        isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load) and each.lineno > node.lineno
+        for each in ast.walk(scope)
+    )
+
+
+def switched_off(tree: ast.Module) -> ast.stmt | None:
+    """The statement that switches torch.compile off: a stance, a setting, a variable of the environment, ``disable=True``."""
+    for scope in scopes(tree):
+        for node in statements(scope):
+            if _switches_off(node):
+                return node
+    return None
+
+
+def _switches_off(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.Constant):
+        target = ast.unparse(node.targets[0])
+        if re.search(r"dynamo\.config\.disable$", target):
+            return node.value.value is True
+        return (
+            bool(re.search(r"environ\[['\"](TORCH_COMPILE|TORCHDYNAMO)_DISABLE['\"]\]", target))
+            and str(node.value.value) == "1"
+        )
+    heads: list[ast.AST] = [item.context_expr for item in getattr(node, "items", [])]
+    if isinstance(node, (ast.Expr, ast.Assign, ast.Return)) and node.value is not None:
+        heads.append(node.value)
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        heads.extend(node.decorator_list)
+    for head in heads:
+        for call in ast.walk(head):
+            if not isinstance(call, ast.Call):
+                continue
+            if ast.unparse(call.func).endswith("set_stance") and "'force_eager'" in ast.unparse(call):
+                return True
+            if is_compile_call(call) and any(
+                k.arg == "disable" and ast.unparse(k.value) == "True" for k in call.keywords
+            ):
+                return True
+    return False
+
+
+def original_called(tree: ast.Module) -> tuple[ast.Assign, str, str, ast.stmt] | None:
+    """``fast = torch.compile(net)`` of which only ``net`` is called or handed on: statement, both names, and what uses the original."""
+    for node in ast.walk(tree):
+        if not (
+            isinstance(node, ast.Assign)
+            and is_compile_call(node.value)
+            and isinstance(node.value, ast.Call)
+            and node.value.args
+        ):
+            continue
+        name, target = ast.unparse(node.targets[0]), ast.unparse(node.value.args[0])
+        if name == target or not re.fullmatch(r"[\w.]+", target):
+            continue
+        uses: list[ast.stmt] = []
+        for scope in scopes(tree):
+            for other in statements(scope):
+                if other is node or isinstance(other, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                    continue
+                used = _called_or_handed(other)
+                if name in used:
+                    return None
+                if target in used and other.lineno > node.lineno:
+                    uses.append(other)
+        if uses:
+            return node, name, target, min(uses, key=lambda each: each.lineno)
+    return None
+
+
+def _called_or_handed(node: ast.stmt) -> set[str]:
+    """What a statement itself calls, and passes to what it calls."""
+    heads: list[ast.AST] = []
+    for field, value in ast.iter_fields(node):
+        if field not in ("body", "orelse", "finalbody", "handlers"):
+            heads.extend(each for each in (value if isinstance(value, list) else [value]) if isinstance(each, ast.AST))
+    calls = [part for head in heads for part in ast.walk(head) if isinstance(part, ast.Call)]
+    found = {ast.unparse(call.func) for call in calls}
+    for call in calls:
+        found |= {ast.unparse(each) for each in (*call.args, *(keyword.value for keyword in call.keywords))}
+    return found
+
+
+def _renamed(node: ast.stmt, target: str, name: str) -> str:
+    return re.sub(rf"(?<![\w.]){re.escape(target)}(?![\w])", name, ast.unparse(node).split("\n", 1)[0])
