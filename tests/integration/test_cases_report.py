@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import fxscope
+from tests.versions_of_torch import TORCH, line_of_torch
 
 CASES = Path(os.environ.get("FXSCOPE_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "cases"
 TRUTH: dict[str, Any] = json.loads((CASES / "truth.json").read_text()) if CASES.is_dir() else {}
@@ -23,6 +24,10 @@ PARAMETERS = [
 ]
 
 
+# The truth was measured on torch 2.13: what another version does otherwise, from that version on.
+SINCE = {("66", "measured", "graphs"): ((2, 15), 2)}  # torch resumes behind the LSTM instead of giving the function up
+
+
 def normalised(guard: str) -> str:
     """Addresses and numbers drawn at random differ from run to run."""
     return re.sub(r"0x[0-9a-f]+|0\.\d{6,}", "#", guard)
@@ -32,7 +37,10 @@ def normalised(guard: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "variant"), PARAMETERS)
 def test_report_matches_truth(case: str, variant: str, recorded: Any) -> None:
-    truth = TRUTH[case][variant]
+    truth = dict(TRUTH[case][variant])
+    for (of_case, of_variant, key), (version, value) in SINCE.items():
+        if (of_case, of_variant) == (case, variant) and version <= TORCH:
+            truth[key] = value
     arguments = ("--fixed",) if variant == "fixed_measured" else ()
     run = recorded(CASES / TRUTH[case]["script"], *arguments)
     assert run.exit_code == truth["exit_code"], run.stderr
@@ -44,7 +52,9 @@ def test_report_matches_truth(case: str, variant: str, recorded: Any) -> None:
     sites: Counter[tuple[str, int]] = Counter()
     for row in recording.graph_breaks:
         sites[os.path.basename(row.file), row.line] += row.count
-    assert sites == {(site["file"], site["line"]): site["count"] for site in truth["break_sites"]}
+    assert sites == {
+        (site["file"], line_of_torch(site["file"], site["line"])): site["count"] for site in truth["break_sites"]
+    }
 
     assert len(recording.recompiles) == truth["recompile_records"]
     assert totals.limit_hits == truth["limit_hits"]
@@ -53,7 +63,7 @@ def test_report_matches_truth(case: str, variant: str, recorded: Any) -> None:
         assert (row.function, os.path.basename(row.file), row.line) == (
             expected["function"],
             expected["file"],
-            expected["line"],
+            line_of_torch(expected["file"], expected["line"]),
         )
         # The truth keeps at most the first three reasons of a record.
         guards = [normalised(f"{failed.entry}: {failed.guard}") for failed in row.failed]
