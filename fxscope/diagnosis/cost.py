@@ -5,12 +5,12 @@ Nothing here is found without a measurement or a count that stands in the log; w
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter, defaultdict
 
 from fxscope.diagnosis.context import Context, count, short_seconds, user_place
 from fxscope.diagnosis.findings import Evidence, Finding
+from fxscope.diagnosis.launch_bound import launch_bound, operations
 from fxscope.diagnosis.statement import code_at
 from fxscope.recording.records import Compile
 
@@ -22,8 +22,6 @@ _MANY_CALLS = 100
 _MANY_GUARDS = 300  # fewer guards than this cost little; one latency sample of few guards is noise
 _GUARD_MICROSECONDS = 100.0  # guard latency per call that a reader should know of, where no call was timed
 _GUARD_SHARE = 0.1  # share of a timed call
-_MANY_KERNELS = 20
-_SMALL_CALL_SECONDS = 2e-4
 
 
 def findings(context: Context) -> list[Finding]:
@@ -32,7 +30,7 @@ def findings(context: Context) -> list[Finding]:
     return [
         *_amortisation(context, compiles),
         *_tiny(context, compiles),
-        *_launch_bound(context, compiles),
+        *launch_bound(context, compiles),
         *_guards(context, compiles),
         *_ddp(context, compiles),
     ]
@@ -96,7 +94,7 @@ def _tiny(context: Context, compiles: list[Compile]) -> list[Finding]:
         each
         for each in compiles
         if each.nodes is not None
-        and _operations(each) <= _TINY_NODES
+        and operations(each) <= _TINY_NODES
         and (each.calls or 0) >= _MANY_CALLS
         and not _heavy(context, each)
     ]
@@ -132,118 +130,6 @@ def _heavy(context: Context, compile_: Compile) -> bool:
     return any(
         bool(_HEAVY.search(context.recording.text(text.event))) for text in compile_.graphs if text.stage == "dynamo"
     )
-
-
-def _operations(compile_: Compile) -> int:
-    """Operations of a graph: its nodes without inputs and output."""
-    count_ = compile_.metrics.get("graph_op_count")
-    return int(count_) if isinstance(count_, int) else max(0, (compile_.nodes or 0) - 2)
-
-
-_SIZES = re.compile(r"\b(?:f|bf|i|u|b|c)\d+\[([\d, ]*)\]")
-_SMALL_ELEMENTS = 16_384  # a tensor of this size is done before the next launch
-_MANY_OPERATIONS = 30
-
-
-def _small_work(context: Context, compiles: list[Compile]) -> list[Finding]:
-    """Many operations on small tensors, called often: launches (or calls) dominate. Modelled from counts and shapes."""
-    for compile_ in compiles:
-        graph = next((text for text in compile_.graphs if text.stage == "dynamo" and text.size < 2_000_000), None)
-        if graph is None or (compile_.calls or 0) < _MANY_CALLS or _operations(compile_) < _MANY_OPERATIONS:
-            continue
-        sizes = [
-            math.prod(int(size) for size in match.split(",") if size.strip())
-            for match in _SIZES.findall(context.recording.text(graph.event))
-        ]
-        if not sizes or max(sizes) > _SMALL_ELEMENTS:
-            continue
-        file, line = user_place(compile_)
-        return [
-            Finding(
-                ids=["launch-bound"],
-                category="cost",
-                severity="info",
-                title=f"{_operations(compile_)} operations on tensors of at most {max(sizes)} elements, called {compile_.calls} times",
-                file=file,
-                line=line,
-                function=compile_.function,
-                code=code_at(file, line),
-                cause="Each operation works on so little that starting it costs more than doing it (modelled from counts and shapes, not timed).",
-                fix='Use a backend that fuses (the default, inductor), a larger batch, and on a GPU mode="reduce-overhead", which replays all kernels as one CUDA graph.',
-                gain="the launch time (modelled: about 5 microseconds per kernel on a GPU)",
-                verify=context.try_command("mode:reduce-overhead"),
-                evidence=_evidence([compile_]),
-                cost=float(compile_.calls or 0),
-                change="",
-            )
-        ]
-    return []
-
-
-def _launch_bound(context: Context, compiles: list[Compile]) -> list[Finding]:
-    """Many kernels in one graph whose call is short, on a GPU: counted from the generated code, timed where sampled."""
-    found = _small_work(context, compiles)
-    for compile_ in compiles:
-        if not any(device.startswith("cuda") for device in _devices(context, compile_)):
-            continue
-        kernels = _kernels(context, compile_)
-        if (
-            kernels < _MANY_KERNELS
-            or compile_.call_seconds is None
-            or compile_.call_seconds > _SMALL_CALL_SECONDS * kernels / 10
-        ):
-            continue
-        file, line = user_place(compile_)
-        reasons = _cudagraph_skips(context, compile_)
-        found.append(
-            Finding(
-                ids=["launch-bound"],
-                category="cost",
-                severity="low",
-                title=f"{kernels} kernels in {1e3 * compile_.call_seconds:.2f} ms: {1e6 * compile_.call_seconds / kernels:.0f} microseconds each",
-                file=file,
-                line=line,
-                function=compile_.function,
-                code=code_at(file, line),
-                cause="The graph is a chain of kernels so short that launching them takes the time.",
-                fix='torch.compile(..., mode="reduce-overhead") replays them as one CUDA graph.'
-                + (f" It would be skipped here: {'; '.join(reasons)}." if reasons else ""),
-                gain="the launch time (modelled: about 5 microseconds per kernel)",
-                verify=context.try_command("mode:reduce-overhead"),
-                evidence=_evidence([compile_]),
-                cost=compile_.call_seconds * (compile_.calls or 1),
-                change="mode:reduce-overhead",
-            )
-        )
-    return found
-
-
-def _devices(context: Context, compile_: Compile) -> set[str]:
-    devices = {str(item.get("device") or "") for item in compile_.inputs}
-    return devices or set(context.recording.session.devices)
-
-
-def _kernels(context: Context, compile_: Compile) -> int:
-    total = 0
-    for text in compile_.graphs:
-        if text.stage.endswith(".code"):
-            total += len(re.findall(r"\.run\(|extern_kernels\.\w+\(", context.recording.text(text.event)))
-    return total
-
-
-def _cudagraph_skips(context: Context, compile_: Compile) -> list[str]:
-    """Reasons, from the generated code, that CUDA graphs would be skipped."""
-    reasons = []
-    for text in compile_.graphs:
-        if text.stage.endswith(".code"):
-            code = context.recording.text(text.event)
-            if re.search(r"device='cpu'|empty_strided_cpu\(", code):
-                reasons.append("some tensors live on the CPU")
-            if "copy_(" in code and "mutated" in code:
-                reasons.append("inputs are mutated")
-            if re.search(r"\bs\d+\b = arg", code):
-                reasons.append("sizes are dynamic (one recording per size)")
-    return list(dict.fromkeys(reasons))
 
 
 def _guards(context: Context, compiles: list[Compile]) -> list[Finding]:

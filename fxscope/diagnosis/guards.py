@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from fxscope.recording.recompiles import source_name
 from fxscope.recording.records import FailedGuard
 
 
@@ -29,6 +30,9 @@ _GLOBAL = re.compile(r"G\['([\w.]+)'\]")
 _PARAMETER = re.compile(r"\._?(parameters|buffers)\b|\._parameters\[|\._buffers\[|\.(weight|bias)$")
 _INDEX_NAME = re.compile(r"(^|_)(idx|index|id|num|number|layer|block|depth|level|stage|rank|i)$")
 _ZERO_ONE = re.compile(r"^[01]$")
+
+# Guards on mark_dynamic and its kin: a tensor is marked in some calls only.
+MARKED = re.compile(r"\b_dynamo_\w+_indices\b|\b_has_dynamo_dim_marking\b")
 
 _BY_KIND = {
     "stride": ("layout",),
@@ -62,6 +66,7 @@ def name_of(source: str | None) -> str:
         r"\._(?:modules|parameters|buffers)\['(\w+)'\]", lambda m: f"[{m[1]}]" if m[1].isdigit() else f".{m[1]}", text
     )
     text = re.sub(r"\.__dict__\['(\w+)'\]", r".\1", text).removeprefix("__main__.")
+    text = re.sub(r"^___from_numpy\((.*)\)", r"\1", text)
     text = re.sub(r"\.__closure__\[\d+\]\.cell_contents", "", text)
     text = re.sub(r"^args\[(\d+)\]$", r"argument \1", text)
     return re.sub(r"\.(size|stride)\(\)(\[\d+\])?$", "", text)
@@ -72,6 +77,15 @@ def _imported(match: re.Match[str]) -> str:
     return match[1].replace("_dot_", ".")
 
 
+def guarded_source(guard: FailedGuard) -> str:
+    """The source that a guard checks; of arithmetic over one number, that number: ``((-1)*t) == (-0.2)`` -> ``L['t']``."""
+    source = guard.source or ""
+    if source.startswith("(") and guard.kind == "number" and not (guard.expected or "").startswith(("!", "<", ">")):
+        numbers = set(re.findall(r"(?<![\w.'\"])[A-Za-z_]\w*(?:\.\w+|\[[^\]]*\])*(?![\w(])", source))
+        return source_name(numbers.pop()) if len(numbers) == 1 else source
+    return source
+
+
 def cause_of_guard(guard: FailedGuard, *, resumed: bool = False) -> GuardCause:
     """The cause of one failed guard.
 
@@ -79,7 +93,7 @@ def cause_of_guard(guard: FailedGuard, *, resumed: bool = False) -> GuardCause:
         guard: The guard.
         resumed: The frame resumes behind a graph break.
     """
-    source = guard.source or ""
+    source = guarded_source(guard)
     text = guard.guard
     name = name_of(source)
     if missing := re.match(r"^(?:KeyError|IndexError) on (.+?)(?:\[[^\[]*\])?$", text):
@@ -93,8 +107,10 @@ def cause_of_guard(guard: FailedGuard, *, resumed: bool = False) -> GuardCause:
     ):
         attribute = bool(re.search(r"\.\w+$", source)) and not source.startswith("G[")
         return GuardCause(ids=("none-or-tensor", "changing-attribute") if attribute else ("none-or-tensor",), name=name)
-    if "_dynamo_dynamic_indices" in text or "_dynamo_unbacked_indices" in text or "_dynamo_static_indices" in text:
-        return GuardCause(ids=("dynamic-size",), name=name)
+    if MARKED.search(text):
+        return GuardCause(ids=("dynamic-size",), name="" if name.startswith("_has_dynamo") else name)
+    if guard.kind == "attribute" and (made := re.match(r"['\"](\w+)['\"]", guard.expected or "")):
+        name = f"{name}.{made[1]}"
     ids = _ids(guard, source, name, text)
     if resumed and ids[0] == "changing-number" and guard.kind in ("number", "bool", "string"):
         ids = ("break-value", *ids)
@@ -109,17 +125,16 @@ def _ids(guard: FailedGuard, source: str, name: str, text: str) -> tuple[str, ..
         return _size(guard, source)
     if kind == "shape":
         return _shape(text)
-    if kind == "global_state":
-        return ("autocast",) if "autocast" in text else ("grad-mode",) if "grad" in text else ("global-state",)
+    if text.startswith("GLOBAL_STATE changed") or kind == "global_state":
+        return _global_state(text)
     if kind == "dispatch_key":
-        changed = set(re.findall(r"\w+", guard.expected or "")) ^ set(re.findall(r"\w+", guard.actual or ""))
-        return (
-            ("grad-mode",) if any("Autograd" in key or "ADInplace" in key for key in changed) else ("dtype-or-device",)
-        )
+        return _dispatch_key(guard)
     if kind == "type":
         return _type(guard, source, text)
     if kind == "identity":
-        return _identity(source, text)
+        other = re.fullmatch(r"\S+ is (?:not )?([A-Za-z_][\w.\[\]'\"]*)", text)
+        aliased = other is not None and other[1] not in ("True", "False", "Ellipsis", "NotImplemented")
+        return ("tensor-aliasing",) if aliased else _identity(source, text)
     if kind == "attribute":
         return ("changing-attribute",)
     if re.search(r"\b(KeyError|IndexError) on\b|dict\.keys\(", text):
@@ -131,8 +146,29 @@ def _ids(guard: FailedGuard, source: str, name: str, text: str) -> tuple[str, ..
     return _BY_KIND.get(kind, ("other-guard",))
 
 
+def _global_state(text: str) -> tuple[str, ...]:
+    """Every part that changed: ``GLOBAL_STATE changed: grad_mode autocast(cpu)_enabled``."""
+    parts = text.partition("changed: ")[2].split()
+    ids = ["grad-mode" for part in parts if "grad" in part] + ["autocast" for part in parts if "autocast" in part]
+    return tuple(dict.fromkeys(ids)) or ("global-state",)
+
+
+def changed_keys(guard: FailedGuard) -> set[str]:
+    """Dispatch keys that one of the two tensors has and the other has not."""
+    return set(re.findall(r"\w+", guard.expected or "")) ^ set(re.findall(r"\w+", guard.actual or ""))
+
+
+def _dispatch_key(guard: FailedGuard) -> tuple[str, ...]:
+    changed = changed_keys(guard)
+    if any("FuncTorch" in key or key.startswith("Python") for key in changed):
+        return ("tensor-type",)  # wrapped by vmap or grad, or a subclass
+    return ("grad-mode",) if any("Autograd" in key or "ADInplace" in key for key in changed) else ("dtype-or-device",)
+
+
 def _size(guard: FailedGuard, source: str) -> tuple[str, ...]:
-    if _PARAMETER.search(source) or "Guard failed on a parameter" in guard.guard:
+    if "Guard failed on a parameter" in guard.guard and not _PARAMETER.search(source):
+        return ("shared-code", "dynamic-size")  # a parameter that is handed in: its sizes never become dynamic
+    if _PARAMETER.search(source):
         return ("shared-code",)
     if _ZERO_ONE.match(guard.actual or "") or _ZERO_ONE.match(guard.expected or ""):
         return ("size-zero-one", "dynamic-size")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 
-from fxscope.diagnosis.frames import Change, Frame
 from fxscope.diagnosis.program import statements
 from fxscope.diagnosis.statement import source_tree
+from fxscope.diagnosis.story import Change, Frame
 from fxscope.source import SourceLine
 
 _GROWS = frozenset(
@@ -42,25 +44,119 @@ def _begins_at(node: ast.stmt, line: int) -> bool:
     return line in (node.lineno, *(decorator.lineno for decorator in node.decorator_list))
 
 
-def grown_at(frame: Frame, change: Change) -> SourceLine | None:
-    """The statement of the compiled function (or of what it calls) that changes the guarded container; None for none.
+def is_enum(file: str, name: str) -> bool:
+    """A file defines the class as an enumeration: its members are constants, like strings."""
+    tree = source_tree(file)
+    return any(
+        isinstance(node, ast.ClassDef)
+        and node.name == name
+        and any(re.search(r"(Enum|Flag)$", ast.unparse(base)) for base in node.bases)
+        for node in (ast.walk(tree) if tree is not None else [])
+    )
 
-    It is looked for around the frame's own line and around the line that asked for the guard.
-    """
-    places = [(frame.file, frame.line), (change.guard.asked_file or "", change.guard.asked_line or 0)]
+
+def own_constant(frame: Frame, change: Change) -> bool:
+    """An attribute of ``self`` that only ``__init__`` of its class sets, so that it differs between objects and never changes in one."""
+    owner, _, attribute = change.name.rpartition(".")
+    tree = source_tree(frame.file) if owner == "self" and attribute else None
+    own = next(
+        (
+            node
+            for node in (ast.walk(tree) if tree is not None else [])
+            if isinstance(node, ast.ClassDef) and any(_begins_at(each, frame.line) for each in node.body)
+        ),
+        None,
+    )
+    if tree is None or own is None or any(_is_setattr(node) for node in ast.walk(tree)):
+        return False
+    init = next((each for each in own.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+    in_class, in_init = set(ast.walk(own)), set(ast.walk(init) if init is not None else [])
+    sets = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr == attribute
+        and not isinstance(node.ctx, ast.Load)
+        # Another class sets its own attribute of that name.
+        and (node in in_class or ast.unparse(node.value) != "self")
+    ]
+    return bool(sets) and all(node in in_init and ast.unparse(node.value) == "self" for node in sets)
+
+
+def _is_setattr(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr"
+
+
+def grown_at(frame: Frame, change: Change) -> SourceLine | None:
+    """The statement of the compiled function (or of what it calls) that changes the guarded container; None for none."""
     name = change.name.rpartition(".")[2] if change.name.startswith("self.") else change.name
-    for file, line in places:
-        tree = source_tree(file) if line and name else None
-        for scope in ast.walk(tree) if tree is not None else []:
-            if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                continue
-            first = min([scope.lineno, *(each.lineno for each in scope.decorator_list)])
-            if not first <= line <= (scope.end_lineno or line):
-                continue
-            for node in statements(scope):
-                if _changes(node, {change.name, f"self.{name}" if change.name.startswith("self.") else name}):
-                    return SourceLine(file=file, line=node.lineno, code=ast.unparse(node))
+    names = {change.name, f"self.{name}" if change.name.startswith("self.") else name}
+    for file, _, node in _statements_about(frame, change):
+        if name and _changes(node, names):
+            return SourceLine(file=file, line=node.lineno, code=ast.unparse(node))
     return None
+
+
+def set_at(frame: Frame, change: Change) -> tuple[SourceLine, str] | None:
+    """Where the compiled function itself sets the guarded attribute, and the condition on it that the statement stands under.
+
+    Returns:
+        The statement, and the text of the innermost ``if`` around it that names the attribute ("" for none); None where
+        the compiled function does not set it.
+    """
+    attribute = change.name.rpartition(".")[2]
+    names = {change.name, f"self.{attribute}" if change.name.startswith("self.") else change.name}
+    for file, scope, node in _statements_about(frame, change):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, _SET) else []
+        if not any(ast.unparse(target) in names for target in targets):
+            continue
+        asked = [
+            ast.unparse(each.test)
+            for each in ast.walk(scope)
+            if isinstance(each, ast.If)
+            and any(part is node for inner in each.body for part in ast.walk(inner))
+            and attribute in ast.unparse(each.test)
+        ]
+        return SourceLine(file=file, line=node.lineno, code=ast.unparse(node)), asked[-1] if asked else ""
+    return None
+
+
+def begun_at(frame: Frame, change: Change) -> str:
+    """The statement of some ``__init__`` in the file that first sets the guarded attribute of ``self``; "" for none, or a choice."""
+    attribute = change.name.rpartition(".")[2]
+    for file in dict.fromkeys((frame.file, change.guard.asked_file or "")):
+        tree = source_tree(file)
+        found = {
+            ast.unparse(node)
+            for scope in (ast.walk(tree) if tree is not None else [])
+            if isinstance(scope, ast.FunctionDef) and scope.name == "__init__"
+            for node in statements(scope)
+            if isinstance(node, (ast.Assign, ast.AnnAssign))
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if ast.unparse(target) == f"self.{attribute}"
+        }
+        if len(found) == 1:
+            return found.pop()
+    return ""
+
+
+_SET = (ast.AugAssign, ast.AnnAssign)
+
+
+def _statements_about(frame: Frame, change: Change) -> Iterator[tuple[str, ast.AST, ast.stmt]]:
+    """File, function and statement of the function at the frame's own line, and of the one that asked for the guard."""
+    for file, line in ((frame.file, frame.line), (change.guard.asked_file or "", change.guard.asked_line or 0)):
+        tree = source_tree(file) if line else None
+        around = [
+            node
+            for node in (ast.walk(tree) if tree is not None else [])
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and min([node.lineno, *(each.lineno for each in node.decorator_list)]) <= line <= (node.end_lineno or line)
+        ]
+        if around:
+            # The innermost: what the function around it does is not compiled.
+            scope = max(around, key=lambda node: node.lineno)
+            yield from ((file, scope, node) for node in statements(scope))
 
 
 def _changes(node: ast.stmt, names: set[str]) -> bool:

@@ -147,6 +147,16 @@ def dynamo_settings(file: str) -> list[Place]:
     return found
 
 
+def static_marks(file: str) -> list[Place]:
+    """Calls of ``mark_static`` in a file; ``text`` is the call."""
+    tree = source_tree(file)
+    return [
+        Place(file=file, line=node.lineno, text=ast.unparse(node))
+        for node in (ast.walk(tree) if tree is not None else [])
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "mark_static"
+    ]
+
+
 def generator_compiled(file: str) -> Place | None:
     """A generator function that the program hands to torch.compile."""
     tree = source_tree(file)

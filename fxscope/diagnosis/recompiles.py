@@ -6,9 +6,12 @@ from collections import Counter
 
 from fxscope.diagnosis.context import Context, count, short_seconds
 from fxscope.diagnosis.findings import Evidence, Finding, Severity, kinds
-from fxscope.diagnosis.frames import Change, Frame, frames
-from fxscope.diagnosis.remedies import listed, remedy
+from fxscope.diagnosis.forbidden import join_forbidden
+from fxscope.diagnosis.frames import frames
+from fxscope.diagnosis.remedies import remedy
+from fxscope.diagnosis.remedies_value import listed
 from fxscope.diagnosis.statement import code_at
+from fxscope.diagnosis.story import Change, Frame
 from fxscope.recording.userline import is_user_file
 
 # One recompile of these kinds mends itself or is meant: a fact worth knowing, not a fault.
@@ -18,8 +21,8 @@ _NOTABLE_SECONDS = 60.0  # a benign recompile that took longer is worth saving
 
 
 def findings(context: Context) -> list[Finding]:
-    """One finding per code object with recompiles, with all its causes."""
-    return [_finding(context, frame) for frame in _merged(frames(context))]
+    """One finding per code object with recompiles, with all its causes; and those for recompiles that raised."""
+    return join_forbidden(context, [_finding(context, frame) for frame in _merged(frames(context))])
 
 
 def _merged(found: list[Frame]) -> list[Frame]:

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Callable
 
-from fxscope.diagnosis import remedies_size
-from fxscope.diagnosis.frames import Change, Frame
-from fxscope.diagnosis.owner import grown_at, is_plain_object
+from fxscope.diagnosis import remedies_object, remedies_size, remedies_value
+from fxscope.diagnosis.guards import changed_keys
 from fxscope.diagnosis.remedies_size import Remedy
-from fxscope.diagnosis.statement import source_text
-
-
-def listed(values: list[str], most: int = 4) -> str:
-    """``0, 1, 2, ... (8 values)``."""
-    if len(values) <= most:
-        return ", ".join(values)
-    return f"{', '.join(values[:most])}, ... ({len(values)} values)"
+from fxscope.diagnosis.story import Change, Frame
 
 
 def remedy(id_: str, frame: Frame, change: Change) -> Remedy:
@@ -31,140 +21,39 @@ def remedy(id_: str, frame: Frame, change: Change) -> Remedy:
     return _REMEDIES.get(id_, _other)(frame, change)
 
 
-def _literal(text: str | None) -> object:
-    try:
-        return ast.literal_eval(text or "")
-    except (ValueError, SyntaxError):
-        return text
-
-
-def _short(value: object) -> str:
-    """A number as somebody would write it: 0.09000000000000001 -> 0.09."""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _first_setting(frame: Frame, key: str) -> str:
-    """What the program's text gives an optimizer's setting at first, "" where that is not one number."""
-    text = source_text(frame.place[0])
-    found = set(re.findall(rf"\b{re.escape(key)}\s*=\s*([0-9][0-9.eE+-]*)\b", text))
-    return found.pop() if len(found) == 1 else ""
-
-
-def _changing_attribute(frame: Frame, change: Change) -> Remedy:
-    name = change.name
-    value = _literal(change.guard.expected)
-    values = frame.values.get(name, [])
-    owner, _, attribute = name.rpartition(".")
-    if isinstance(value, bool) or value is None:
-        return Remedy(
-            fix=f"{name} is a flag: two values are two graphs, which is the least. Set it once, or make two modules if it flips in a loop."
-        )
-    if isinstance(value, (int, float)):
-        if owner == "self" and is_plain_object(frame):
-            return Remedy(
-                fix=(
-                    f"Keep {name} as a tensor: before:\n    {name} = {value}\nafter:\n    {name} = torch.tensor({value})\n"
-                    "then its value is data, not a constant. As a plain number on an object that is no nn.Module it costs one recompile, after which it is dynamic."
-                )
-            )
-        if owner == "self" or owner.startswith("self."):
-            make = f"{owner}.register_buffer({attribute!r}, torch.tensor({value}))"
-            return Remedy(
-                fix=(
-                    f"before:\n    {name} = {value}\nafter (in __init__):\n    {make}\n"
-                    f"then {name} is data and `{name} += 1` is part of the graph; what Python decides by it (if, min(), range) must become torch operations "
-                    "(torch.where, torch.clamp). Or change it outside of forward. Without an edit: "
-                    "torch._dynamo.config.allow_unspec_int_on_nn_module = True (ints become dynamic after one recompile)."
-                ),
-                change="config:allow_unspec_int_on_nn_module=True",
-            )
-        return Remedy(
-            fix=f"Pass {name} as an argument, as a tensor: torch.tensor({name}). A plain int or float argument becomes dynamic after one recompile; an attribute of a module does not."
-        )
-    return Remedy(
-        fix=(
-            f"{name} takes the values {listed(values)}; strings and other objects never become dynamic, so each is a graph. "
-            f"Do the choice outside of the compiled function: copy what {name} selects into one fixed set of tensors (hot swap), or compile one "
-            f"function per value. If the values are few and fixed, raise torch._dynamo.config.recompile_limit above their number."
-        ),
-        change=f"limit:{max(16, 2 * len(values))}",
-    )
-
-
-def _changing_number(frame: Frame, change: Change) -> Remedy:
-    name = change.name or "the value"
-    value = _literal(change.guard.expected)
-    if ".param_groups" in (change.guard.source or ""):
-        key = name.rpartition("['")[2].rstrip("']") or "lr"
-        return Remedy(
-            fix=f"Give the optimizer a tensor: {key}=torch.tensor({_first_setting(frame, key) or _short(value)}); a scheduler then changes its value, not the guard."
-        )
-    if isinstance(value, bool):
-        return Remedy(
-            fix=f"{name} is a flag: two values are two graphs, which is the least. If it changes every call, use torch.where on a tensor flag."
-        )
-    if isinstance(value, (int, float)):
-        return Remedy(
-            fix=(
-                f"Pass {name} as a tensor from the first call: {name} = torch.tensor({change.guard.expected}). "
-                "As a plain number it costs one recompile, after which it is dynamic."
-            )
-        )
-    values = frame.values.get(name, [])
-    return Remedy(
-        fix=(
-            f"{name} takes the values {listed(values)}; strings and other constants never become dynamic, so each is a graph. Decide by {name} outside of the compiled "
-            f"function (compile one function per value), or, if the values are few and fixed, raise torch._dynamo.config.recompile_limit above their number."
-        ),
-        change=f"limit:{max(16, 2 * len(values))}" if frame.limited else "",
-    )
-
-
-def _changing_global(frame: Frame, change: Change) -> Remedy:
-    return Remedy(
-        fix=f"Pass {change.name} to the function as an argument (a tensor: torch.tensor({change.name}), or a plain number, which becomes dynamic after one recompile); module-level variables are constants in a graph."
-    )
-
-
-def _container_size(frame: Frame, change: Change) -> Remedy:
-    name = change.name
-    if name.startswith("self.state[") and re.search(r"[\\/]torch[\\/]optim[\\/]", frame.file):
-        return Remedy(fix="The optimizer makes its state in the first step, which is one recompile and no more.")
-    if not name or "kw" in name:
-        return Remedy(
-            fix=f"Always pass the same keywords (give the absent one a neutral value), so that {name or 'the keyword dict'} keeps its keys."
-        )
-    if name in frame.strings:
-        return Remedy(
-            fix=(
-                f"{name} holds strings, and every set of them ({listed(frame.values.get(name, []))} items) is a graph: strings are constants. Turn them into numbers outside of the "
-                f"compiled function (a tensor of ids or lengths), or loop over {name} outside and compile what is done for one."
-            )
-        )
-    grown = grown_at(frame, change)
-    if grown is not None:
-        return Remedy(
-            fix=(
-                f"The compiled code itself changes {name} ({grown.site}: {grown.code}), so the next call meets another length and recompiles. Return the value and do "
-                f"this after the call, outside of the compiled function; or write into a tensor of fixed size made once (buffer[step] = value); "
-                "or fill the container before the first compiled call, where its length then stays."
-            )
-        )
-    return Remedy(
-        fix=(
-            f"Every length of {name} ({listed(frame.values.get(name, []))}) unrolls another graph. Pass one tensor instead of the container: "
-            f"torch.stack(list({name}.values())) for a dict or torch.stack({name}) for a list; its first size then becomes dynamic. Or pad to a fixed length."
-        )
-    )
-
-
 def _grad_mode(frame: Frame, change: Change) -> Remedy:
+    if change.guard.kind == "requires_grad" and "Guard failed on a parameter" in change.guard.guard:
+        phases = len({each.name for each in frame.changes}) + 1
+        return Remedy(
+            fix=(
+                f"{change.name} is a parameter that was frozen or unfrozen (requires_grad_) after compiling; every set of trained parameters has a backward of its own, so each is a graph. "
+                "Do it before the first compiled call. Where training goes in phases, call torch._dynamo.reset() at the beginning of each, "
+                "or raise torch._dynamo.config.recompile_limit above the number of phases."
+            ),
+            change=f"limit:{max(16, 2 * phases)}" if frame.limited else "",
+        )
+    if change.guard.kind == "dispatch_key":
+        return Remedy(
+            fix=(
+                f"{change.name or 'An argument'} was made under torch.inference_mode in some calls and under no_grad (or with gradients) in others: such tensors are of two kinds, "
+                "and each is a graph. Run the warm-up in the mode that counts, and make the inputs in the mode in which they are used."
+            )
+        )
     if change.guard.kind == "requires_grad":
         return Remedy(
             fix=f"{change.name} requires gradients in some calls only: two graphs. Call x.detach() or requires_grad_() the same way every time, or accept both graphs."
         )
+    also = (
+        " Autocast is on in one of them and off in the other: put evaluation under the same torch.autocast as training, or it computes in float32."
+        if any("autocast" in each.ids for each in frame.changes)
+        else ""
+    )
+    if not frame.limited:
+        return Remedy(
+            fix=f"Nothing is to be done where this is training and evaluation: one graph with gradients and one without, each compiled once.{also}"
+        )
     return Remedy(
-        fix="The function runs with gradients and without (torch.no_grad, inference_mode, eval loop): one graph each, as it should be. Run the warm-up in the mode that counts, or use the same mode everywhere."
+        fix=f"One graph with gradients and one without are as it should be; they count against the limit together with the other causes, which are what to mend.{also}"
     )
 
 
@@ -185,6 +74,21 @@ def _function_mode(frame: Frame, change: Change) -> Remedy:
 
 
 def _tensor_type(frame: Frame, change: Change) -> Remedy:
+    name = change.name or "An argument"
+    if change.guard.kind == "dispatch_key" and any("FuncTorch" in key for key in changed_keys(change.guard)):
+        return Remedy(
+            fix=(
+                f"{name} is wrapped by a functorch transform (torch.vmap, torch.func.grad) in some calls. Put the transform inside: torch.compile(torch.vmap(f)), "
+                "and call the plain function elsewhere, or accept one graph each."
+            )
+        )
+    if change.guard.kind == "number":
+        return Remedy(
+            fix=(
+                f"{name} is the Python number {change.guard.expected} in the first call and a tensor in later ones: begin with a tensor, "
+                f"{name} = torch.tensor({change.guard.expected}) (on the device of the others)."
+            )
+        )
     found = (change.guard.actual or "").strip("<>").replace("class ", "").strip("'")
     return Remedy(
         fix=f"{change.name or 'An argument'} is sometimes {found or 'another type'}: pass one type always (torch.as_tensor for numbers, p.detach() for a Parameter or subclass)."
@@ -192,8 +96,16 @@ def _tensor_type(frame: Frame, change: Change) -> Remedy:
 
 
 def _dtype_or_device(frame: Frame, change: Change) -> Remedy:
+    name = change.name or "A tensor"
+    if change.guard.actual is None:  # compared with a constant: the argument is a dtype or a device itself
+        return Remedy(
+            fix=(
+                f"{name} is a dtype or device that takes the values {remedies_value.listed(frame.values.get(name, []))}, and is a constant in the graph: one graph per value, "
+                "which is the least. Convert outside of the compiled function, or accept them."
+            )
+        )
     return Remedy(
-        fix=f"{change.name or 'A tensor'} is {change.guard.expected} in one call and {change.guard.actual} in another; convert before the call ({change.name or 'x'}.to(...)), or accept one graph per kind."
+        fix=f"{name} is {change.guard.expected} in one call and {change.guard.actual} in another; convert before the call ({name if name.isidentifier() else 'x'}.to(...)), or accept one graph per kind."
     )
 
 
@@ -210,45 +122,13 @@ def _tensor_rank(frame: Frame, change: Change) -> Remedy:
     )
 
 
-def _none_or_tensor(frame: Frame, change: Change) -> Remedy:
-    name = change.name or "the argument"
-    return Remedy(
-        fix=f"{name} is None in some calls: pass a neutral tensor instead (a mask of ones, zeros to add), or accept two graphs."
-    )
-
-
 def _train_eval(frame: Frame, change: Change) -> Remedy:
     return Remedy(fix="Nothing to fix: training and evaluation are one graph each.")
-
-
-def _new_compile(frame: Frame, change: Change) -> Remedy:
-    return Remedy(
-        fix=(
-            f"before (in the loop):\n    torch.compile({frame.name}, backend=...)(x)\nafter:\n    compiled = torch.compile({frame.name}, backend=...)  # once, outside\n    compiled(x)\n"
-            "and hand the same backend object to every torch.compile of this function."
-        )
-    )
-
-
-def _shared_code(frame: Frame, change: Change) -> Remedy:
-    return Remedy(
-        fix=(
-            f"{frame.function} ({frame.file.rsplit('/', 1)[-1]}:{frame.line}) is one code object for several objects, and they share one limit. Compile what contains them "
-            "(the whole model, or the loop over the layers) once instead of each apart; or raise torch._dynamo.config.recompile_limit above their number."
-        ),
-        change="limit:64",
-    )
 
 
 def _break_value(frame: Frame, change: Change) -> Remedy:
     return Remedy(
         fix="Remove the graph break before it: keep the value a tensor (no .item(), int(), tolist()), then nothing crosses and nothing is guarded."
-    )
-
-
-def _object_identity(frame: Frame, change: Change) -> Remedy:
-    return Remedy(
-        fix=f"{change.name or 'An argument'} is another object in each call: make it once, outside of the loop, and pass the same one (functions, lambdas, partials, classes and generators are guarded by identity)."
     )
 
 
@@ -274,14 +154,21 @@ def _thread_config(frame: Frame, change: Change) -> Remedy:
 
 
 def _other(frame: Frame, change: Change) -> Remedy:
+    if change.guard.guard.startswith("Unexpected recompilation"):
+        return Remedy(
+            fix=(
+                "Dynamo compiled although every guard it checked afterwards held: what failed changed in the meantime (another thread, a hook, a property that differs at "
+                "each reading). Warm the function up before other threads use it."
+            )
+        )
     return Remedy(fix=f"The guard `{change.guard.guard[:160]}` failed: keep what it checks the same between calls.")
 
 
 _REMEDIES: dict[str, Callable[[Frame, Change], Remedy]] = {
-    "changing-attribute": _changing_attribute,
-    "changing-number": _changing_number,
-    "changing-global": _changing_global,
-    "container-size": _container_size,
+    "changing-attribute": remedies_value.changing_attribute,
+    "changing-number": remedies_value.changing_number,
+    "changing-global": remedies_value.changing_global,
+    "container-size": remedies_object.container_size,
     "dynamic-size": remedies_size.dynamic_size,
     "dynamic-disabled": remedies_size.dynamic_disabled,
     "size-zero-one": remedies_size.size_zero_one,
@@ -295,13 +182,14 @@ _REMEDIES: dict[str, Callable[[Frame, Change], Remedy]] = {
     "dtype-or-device": _dtype_or_device,
     "layout": _layout,
     "tensor-rank": _tensor_rank,
-    "none-or-tensor": _none_or_tensor,
+    "none-or-tensor": remedies_object.none_or_tensor,
     "train-eval": _train_eval,
-    "new-compile-each-call": _new_compile,
-    "shared-code": _shared_code,
+    "new-compile-each-call": remedies_object.new_compile,
+    "shared-code": remedies_object.shared_code,
     "per-thread-config": _thread_config,
     "break-value": _break_value,
-    "object-identity": _object_identity,
-    "tensor-aliasing": _aliasing,
+    "object-identity": remedies_object.object_identity,
+    "tensor-aliasing": remedies_object.aliasing,
+    "thread-race": remedies_object.thread_race,
     "compiled-autograd": _compiled_autograd,
 }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from fxscope.diagnosis.frames import Change, Frame
+from fxscope.diagnosis.guards import MARKED
+from fxscope.diagnosis.program import static_marks
+from fxscope.diagnosis.story import Change, Frame
 
 
 class Remedy(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +26,21 @@ def dynamic_size(frame: Frame, change: Change) -> Remedy:
     name, dim = change.name or "x", change.dim if change.dim is not None else 0
     argument = name if name.isidentifier() else "x"
     sizes = f"{change.guard.expected} -> {change.guard.actual}"
+    if MARKED.search(change.guard.guard):
+        return Remedy(
+            fix=(
+                f"{change.name or 'A tensor'} is marked (mark_dynamic, mark_unbacked, mark_static) in some calls and not in others, which is a graph each: mark it before every call, "
+                "the first one as well, or in none."
+            )
+        )
+    if "___from_numpy" in (change.guard.source or ""):
+        return Remedy(
+            fix=(
+                f"Size {dim} of {name} changed ({sizes}) and is dynamic from then on. torch.compile(..., dynamic=True) saves this recompile; "
+                f"so does a tensor, marked: {argument} = torch.from_numpy({argument}); torch._dynamo.mark_dynamic({argument}, {dim})."
+            ),
+            change="dynamic",
+        )
     last = " A smaller last batch is avoided by DataLoader(drop_last=True) or padding." if dim == 0 else ""
     return Remedy(
         fix=(
@@ -37,6 +54,14 @@ def dynamic_size(frame: Frame, change: Change) -> Remedy:
 def dynamic_disabled(frame: Frame, change: Change) -> Remedy:
     """Sizes that change while dynamic shapes are off."""
     name, dim = change.name or "x", change.dim
+    marks = static_marks(frame.place[0])
+    if marks:
+        return Remedy(
+            fix=(
+                f"Size {dim} of {name} changes ({change.guard.expected} -> {change.guard.actual}, ...), but it is marked static: take {marks[0].text} (line {marks[0].line}) away. "
+                "Then it costs one recompile and is dynamic; mark_dynamic in its place saves that one as well."
+            )
+        )
     return Remedy(
         fix=(
             f"Size {dim} of {name} changes ({change.guard.expected} -> {change.guard.actual}, ...) while dynamic shapes are off. "
@@ -62,7 +87,8 @@ def size_zero_one(frame: Frame, change: Change) -> Remedy:
     return Remedy(
         fix=(
             f"Sizes 0 and 1 of {name} are compiled apart, even where the size is dynamic. For one graph over all sizes: "
-            f"torch._dynamo.decorators.mark_unbacked({argument}, {dim}) before the call (of every argument with that size), or skip empty and pad single-row batches."
+            f"torch._dynamo.decorators.mark_unbacked({argument}, {dim}) before the call (of every argument with that size), or skip empty and pad single-row batches. "
+            "Where both cases are usual (prefill and decode), the one graph more is as it should be."
         )
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo
+import torch._dynamo.testing
 from torch import nn
 
 pytestmark = pytest.mark.timeout(600)
@@ -215,3 +216,40 @@ def test_marking_sizes_saves_the_recompile() -> None:
             torch._dynamo.decorators.mark_unbacked(x, 0)
             fast(x)
     assert log.graphs == 1
+
+
+def _graphs(function: Any, calls: list[tuple[Any, ...]], **options: Any) -> int:
+    counter = torch._dynamo.testing.CompileCounter()
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend=counter, **options)
+    for call in calls:
+        compiled(*call)
+    return counter.frame_count
+
+
+def test_what_is_said_of_numbers() -> None:
+    """One recompile and dynamic, none with dynamic=True; on a module only with the setting."""
+    x = torch.ones(6)
+    for values in ([2, 3, 4, 5], [0.5, 0.7, 0.9, 1.1]):
+        assert _graphs(lambda x, n: x * n, [(x, value) for value in values]) == 2
+        assert _graphs(lambda x, n: x * n, [(x, value) for value in values], dynamic=True) == 1
+
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.count = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            return x + self.count
+
+    with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=True):
+        assert _graphs(Counter(), [(x,)] * 6) == 2
+
+
+def test_parameters_have_dynamic_sizes_with_the_setting() -> None:
+    parameters = [(nn.Parameter(torch.ones(4, size)),) for size in range(2, 9)]
+    with torch.no_grad():
+        assert _graphs(lambda w: w * 2, parameters) == len(parameters)
+        with torch._dynamo.config.patch(force_parameter_static_shapes=False):
+            assert _graphs(lambda w: w * 2, parameters) == 2

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fxscope.diagnosis.closures import closed_over
-from fxscope.diagnosis.frames import Change, Frame
 from fxscope.diagnosis.remedies import remedy
+from fxscope.diagnosis.story import Change, Frame
 from fxscope.recording.records import FailedGuard, Recompile
 
 SOURCE = """import torch

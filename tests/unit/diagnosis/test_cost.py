@@ -6,6 +6,7 @@ from typing import Any
 
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.cost import findings
+from fxscope.diagnosis.launch_bound import predicted_skips
 from fxscope.recording.records import Artifact, Compile, GraphText, Session, Totals
 
 GRAPH = 'class GraphModule(torch.nn.Module):\n    def forward(self, L_x_: "f32[{size}]"):\n{body}        return (y,)\n'
@@ -94,3 +95,37 @@ def test_ddp_split() -> None:
     assert finding.ids == ["ddp-split"]
     assert "3 graphs" in finding.title
     assert ids(Fake([compiled()], artifacts=pieces[:1])) == []
+
+
+def test_cuda_graphs_that_are_skipped() -> None:
+    reason = 'skipping cudagraphs due to mutated inputs (1 instances). Found from :\n   File "/a/train.py", line 7, in step\n    cache.add_(x)\n'
+    (finding,) = findings(Context(Fake([compiled(metrics={"cudagraph_skip_reason": reason})])))  # type: ignore[arg-type]
+    assert finding.ids == ["cudagraph-skipped", "launch-bound"]
+    assert (finding.file, finding.line) == ("/a/train.py", 7)
+    assert "mark_static_address" in finding.fix
+    (finding,) = findings(
+        Context(Fake([compiled(metrics={"cudagraph_skip_reason": "skipping cudagraphs due to cpu device (arg0_1)"})]))
+    )  # type: ignore[arg-type]
+    assert (finding.line, "on the CPU" in finding.fix) == (3, True)
+
+
+def test_what_would_keep_cuda_graphs_away() -> None:
+    body = "        add_ = l_cache_.add_(l_x_)\n        l_self_modules_bn_buffers_mean_.add_(1)\n"
+    recording = Fake([compiled()], GRAPH.format(size="4", body=body))
+    assert predicted_skips(Context(recording), compiled()) == ["the argument cache is written in place"]  # type: ignore[arg-type]
+
+
+def test_many_kernels_on_a_card() -> None:
+    code = "".join(
+        "        triton_poi_0.run(buf0, 32, stream=stream0)\n        extern_kernels.mm(buf0, arg1)\n" for _ in range(15)
+    )
+    texts = [GraphText(compile_key="0/0", stage="inference.code", name="inductor_output_code", size=100)]
+    inputs = [{"device": "cuda:0"}]
+    many = compiled(graphs=texts, inputs=inputs, call_seconds=3e-4)
+    assert ids(Fake([many], code)) == [("launch-bound", "low")]
+    assert ids(Fake([compiled(graphs=texts, inputs=inputs, call_seconds=3e-2)], code)) == []
+    assert ids(Fake([compiled(graphs=texts, inputs=[{"device": "cpu"}], call_seconds=3e-4)], code)) == []
+    asked = Artifact(name="fxscope.graph", encoding="json", compile_key="0/0", size=1, event=0)
+    recording = Fake([many], code, artifacts=[asked])
+    recording.text = lambda event: '{"mode": "reduce-overhead"}'  # type: ignore[method-assign]
+    assert ids(recording) == []  # the remedy is in force

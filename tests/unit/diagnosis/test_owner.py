@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fxscope.diagnosis import diagnose
-from fxscope.diagnosis.frames import Change, Frame
-from fxscope.diagnosis.owner import grown_at, is_plain_object
+from fxscope.diagnosis.owner import begun_at, grown_at, is_enum, is_plain_object, own_constant, set_at
 from fxscope.diagnosis.remedies_size import Remedy
+from fxscope.diagnosis.story import Change, Frame
 from fxscope.recording.records import FailedGuard, Recompile
 
 SOURCE = """import torch
@@ -79,3 +79,56 @@ def test_a_story_of_many_recompiles_has_one_fix_made_once(monkeypatch: pytest.Mo
     diagnose.explain_records(recording)
     assert made == ["container-size"]
     assert {change.recompile.fix for change in changes} == {"the fix"}
+
+
+MODULES = """import enum
+import torch
+class Block(torch.nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.heads, self.seen = heads, 0
+        self.table = None
+    def forward(self, x):
+        if x.shape[0] > self.seen:
+            self.seen = x.shape[0]
+        return x
+class Other(torch.nn.Module):
+    def __init__(self):
+        self.heads = 3
+    def grow(self):
+        self.heads = 4
+class Mode(enum.IntEnum):
+    A = 1
+def run(blocks):
+    def inner(x):
+        return x
+    blocks.seen = 3
+    return inner
+"""
+
+
+def module_frame(path: Path, line: int = 8) -> Frame:
+    path.write_text(MODULES)
+    return Frame(function="forward", file=str(path), line=line, place=(str(path), line))
+
+
+def test_attributes_that_differ_between_objects_only(tmp_path: Path) -> None:
+    frame = module_frame(tmp_path / "a.py")
+    assert not own_constant(frame, change_of("self.seen"))
+    assert own_constant(frame, change_of("self.table"))
+    assert own_constant(frame, change_of("self.heads"))  # Other.heads is another one
+    assert not own_constant(frame, change_of("self.absent"))
+    assert is_enum(frame.file, "Mode")
+    assert not is_enum(frame.file, "Block")
+
+
+def test_where_an_attribute_is_set(tmp_path: Path) -> None:
+    frame = module_frame(tmp_path / "a.py")
+    made = set_at(frame, change_of("self.seen"))
+    assert made is not None
+    assert (made[0].line, made[0].code, made[1]) == (10, "self.seen = x.shape[0]", "x.shape[0] > self.seen")
+    assert set_at(frame, change_of("self.table")) is None
+    assert begun_at(frame, change_of("self.table")) == "self.table = None"
+    assert begun_at(frame, change_of("self.heads")) == "self.heads = 3"
+    # What the function around a compiled one does is not compiled.
+    assert set_at(module_frame(tmp_path / "a.py", 20), change_of("blocks.seen")) is None
