@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import os
+import re
 import sys
 import traceback
 
@@ -22,11 +23,24 @@ def x0(*shape):
     return torch.linspace(-1, 2, math.prod(shape)).reshape(shape)
 
 
-def problem(*expect, same=True):
-    """Registers ``run(fixed)`` with the finding ids that its unfixed run must show; ``same``: both runs return the same."""
+VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+
+
+def _version(text):
+    return tuple(int(part) for part in text.split("."))
+
+
+def problem(*expect, same=True, until=(), since=()):
+    """Registers ``run(fixed)`` with the finding ids that its unfixed run must show; ``same``: both runs return the same.
+
+    ``until`` and ``since``: a version of torch and what it and all before (after) it show instead, where torch itself differs.
+    """
+    older = bool(until) and _version(until[0]) >= VERSION
+    if older or (since and _version(since[0]) <= VERSION):
+        expect = until[1:] if older else since[1:]
 
     def register(run):
-        PROBLEMS[run.__name__] = (run, expect, same)
+        PROBLEMS[run.__name__] = (run, expect, same, older)
         return run
 
     return register
@@ -63,31 +77,38 @@ def plain(value):
     )
 
 
-def facts(run, expect, same):
-    """What a test needs to know of a problem: ids, whether results agree, and the lines marked HERE and ASKED."""
+def facts(run, expect, same, older):
+    """What a test needs to know of a problem: ids, whether results agree, and the lines marked HERE and ASKED.
+
+    ``# OLDER HERE`` marks the line that is found where ``until`` holds; ``older`` tells whether it does.
+    """
     source, first = inspect.getsourcelines(run)
-    lines = {mark: [first + i for i, line in enumerate(source) if f"# {mark}" in line] for mark in ("HERE", "ASKED")}
-    return {"expect": expect, "same": same, "here": lines["HERE"], "asked": lines["ASKED"]}
+
+    def lines(mark):
+        return [first + i for i, line in enumerate(source) if re.search(rf"# {mark}\b", line)]
+
+    here = (older and lines("OLDER HERE")) or lines("HERE")
+    return {"expect": expect, "same": same, "here": here if expect else [], "asked": lines("ASKED"), "older": older}
 
 
 def main():
     out, names = sys.argv[1], sys.argv[2:] or list(PROBLEMS)
     results = {}
     for name in names:
-        run, expect, same = PROBLEMS[name]
+        run, *expected = PROBLEMS[name]
         for fixed in (False, True):
             torch._dynamo.reset()
             torch.manual_seed(0)
             key = name + (".fixed" if fixed else "")
             with Trace(os.path.join(out, key)):
                 try:
-                    results[key] = {"result": [plain(v) for v in run(fixed)], "error": None, **facts(run, expect, same)}
+                    results[key] = {"result": [plain(v) for v in run(fixed)], "error": None, **facts(run, *expected)}
                 except Exception as error:
                     results[key] = {
                         "result": None,
                         "error": f"{type(error).__name__}: {error}",
                         "trace": traceback.format_exc(),
-                        **facts(run, expect, same),
+                        **facts(run, *expected),
                     }
     with open(os.path.join(out, "results.json"), "w") as file:
         json.dump(results, file, indent=1)
