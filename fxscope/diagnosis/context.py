@@ -12,6 +12,7 @@ import msgspec
 
 from fxscope.names import EVENT_EAGER, EVENT_LIMIT
 from fxscope.recording.records import Compile, ShapeEvent
+from fxscope.recording.state import split_number
 from fxscope.recording.userline import is_user_file
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ class Context:
 
     def payloads(self, name: str) -> list[dict[str, Any]]:
         """JSON objects of the artifacts of one name, in order; a torn one (the last line of a killed run) is left out."""
+        return [value for _, value in self._payloads(name)]
+
+    def _payloads(self, name: str) -> list[tuple[int, dict[str, Any]]]:
+        """The same, each with the number of its log: one per process."""
         found = []
         for artifact in self.recording.artifacts:
             if artifact.name == name:
@@ -82,7 +87,7 @@ class Context:
                     value = json.loads(self.recording.text(artifact.event))
                 except ValueError:
                     continue
-                found.append(value if isinstance(value, dict) else {})
+                found.append((split_number(artifact.event)[0], value if isinstance(value, dict) else {}))
         return found
 
     @cached_property
@@ -94,11 +99,13 @@ class Context:
             if isinstance(hit.get("calls"), int):
                 known.before = hit["calls"]
             known.counting = known.counting or bool(hit.get("counting"))
-        for flush in self.payloads(EVENT_EAGER):
+        eager: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+        for log, flush in self._payloads(EVENT_EAGER):
             for row in flush.get("entries") or []:
                 if isinstance(row, dict) and isinstance(row.get("calls"), int):
-                    known = found.setdefault(_place(row), EagerCalls(counting=True))
-                    known.eager = row["calls"]  # a running total: the last one holds
+                    eager[_place(row)][log] = row["calls"]  # a running total of its process: the last one holds
+        for place, calls in eager.items():
+            found.setdefault(place, EagerCalls(counting=True)).eager = sum(calls.values())
         return found
 
     @cached_property

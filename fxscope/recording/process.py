@@ -25,9 +25,10 @@ class Attempt:
         error: Number of the ``dynamo_error`` event, -1 where none came.
         breaks: Break events so far.
         intervals: Unix seconds of what was compiled: the frame, its lazy backward.
+        calls: Calls so far, by the process that called.
     """
 
-    __slots__ = ("breaks", "error", "guards_event", "intervals", "metrics_event", "order", "record", "slot")
+    __slots__ = ("breaks", "calls", "error", "guards_event", "intervals", "metrics_event", "order", "record", "slot")
 
     def __init__(self, record: Compile, slot: Slot) -> None:
         self.record = record
@@ -38,6 +39,7 @@ class Attempt:
         self.metrics_event = -1
         self.breaks = 0
         self.intervals: list[tuple[float, float]] = []
+        self.calls: dict[int, int] = {}
 
 
 class Slot:
@@ -76,6 +78,7 @@ class Process:
         rank: From the log's file name, else from its events.
         host: Name of its machine, where our recorder told it.
         torch: Its own version of torch; None where the log does not say.
+        forked_from: Process that this one forked from, and whose compiled entries it has; None for none.
         graphs: Attempts by the number that our recorder gave to what they handed to a backend.
         prefix: Of the keys of its compiles, ``""``, ``"r1:"`` or ``"p4242:"``.
     """
@@ -86,6 +89,7 @@ class Process:
         self.rank = rank
         self.host: str | None = None
         self.torch: str | None = None
+        self.forked_from: int | None = None
         self.prefix = ""
         self.clock = clock
         self.strings: dict[int, str] = {}

@@ -36,6 +36,7 @@ def take_session(state: State, process: Process, number: int, event: Event, inde
         process.rank = numbers.integer(value.get("rank"), None) if process.rank is None else process.rank
         process.host = text_or_none(value.get("host"))
         process.torch = process.torch or text_or_none(value.get("torch"))
+        process.forked_from = numbers.integer(value.get("forked_from"), None)
     state.session_events.append((process, name, value))
 
 
@@ -56,11 +57,11 @@ def take_graph_facts(state: State, process: Process, number: int, event: Event, 
 
 
 def take_launches(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:
-    """``fxscope.launches``: running totals of calls."""
+    """``fxscope.launches``: running totals of calls. A forked child's calls of what its parent compiled count to that compile."""
     value = read_json(index, event)
     entries = value.get("entries")
     for entry in entries if isinstance(entries, list) else []:
-        attempt = _launched(process, entry) if isinstance(entry, dict) else None
+        attempt = _launched(state, process, entry) if isinstance(entry, dict) else None
         calls = numbers.integer(entry.get("calls"), None) if attempt is not None else None
         if attempt is None or calls is None:
             continue
@@ -69,27 +70,43 @@ def take_launches(state: State, process: Process, number: int, event: Event, ind
             compile_key=record.key,
             graph=numbers.integer(entry.get("graph"), 0) or 0,
             calls=calls,
+            process=process.pid,
             at=numbers.number(value.get("at")) or 0.0,
             forward=_times(entry.get("forward")),
             backward=_times(entry.get("backward")),
         )
-        state.launches[record.key, launch.graph] = launch
-        record.calls = max(record.calls or 0, calls)
+        state.launches[record.key, launch.graph, process.pid] = launch
+        # Graphs of one compile are called one after the other; processes add up.
+        attempt.calls[process.pid] = max(attempt.calls.get(process.pid, 0), calls)
+        record.calls = sum(attempt.calls.values())
         if launch.forward is not None and launch.forward.mean is not None:
             record.call_seconds = launch.forward.mean
 
 
-def _launched(process: Process, entry: dict[str, Any]) -> Attempt | None:
+def _launched(state: State, process: Process, entry: dict[str, Any]) -> Attempt | None:
     """The attempt whose entry was called: by the number of its graph, as an id comes again after a reset."""
-    known = process.graphs.get(numbers.integer(entry.get("graph"), -1) or 0)
-    if known is not None:
-        return known
+    graph = numbers.integer(entry.get("graph"), -1) or 0
+    line = _forked_line(state, process)
+    for each in line:
+        if graph in each.graphs:
+            return each.graphs[graph]
     base, _, use = str(entry.get("id")).partition("#")
-    slots = process.by_base.get(base)
+    slots = next((each.by_base[base] for each in line if each.by_base.get(base)), None)
     if not slots:
         return None
     slot = next((slot for slot in slots if str(slot.use) == use), slots[-1])
     return slot.attempts.get(attempt_of(entry) or 0) or slot.last
+
+
+def _forked_line(state: State, process: Process) -> list[Process]:
+    """The process, then the one that it forked from, whose entries it has under their numbers, and so on."""
+    line = [process]
+    while line[-1].forked_from is not None:
+        parent = next((each for each in state.processes.values() if each.pid == line[-1].forked_from), None)
+        if parent is None or parent in line:
+            break
+        line.append(parent)
+    return line
 
 
 def _times(value: Any) -> CallTimes | None:

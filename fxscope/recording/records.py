@@ -275,12 +275,14 @@ class Launch(msgspec.Struct, kw_only=True):
 
     Attributes:
         graph: Number of the graph in its process, as in ``fxscope.graph``.
+        process: Who called; another process than the one that compiled where a forked child did. 0 where unknown.
         at: Unix seconds of the count.
     """
 
     compile_key: str
     graph: int
     calls: int
+    process: int = 0
     at: float = 0.0
     forward: CallTimes | None = None
     backward: CallTimes | None = None

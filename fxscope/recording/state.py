@@ -64,7 +64,7 @@ class State:
         self.failures: dict[tuple[str, bool], Failure] = {}
         self.artifacts: list[Artifact] = []
         self.cache_events: list[CacheEvent] = []
-        self.launches: dict[tuple[str, int], Launch] = {}
+        self.launches: dict[tuple[str, int, int], Launch] = {}
         self.session_events: list[tuple[Process, str, Any]] = []
         self.torch_version: str | None = None
         self.python_version: str | None = None

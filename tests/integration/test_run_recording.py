@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import fxscope
 from tests.integration.trace_logs import EAGER, Events, artifacts, calls, check_log, compiles, logs, start
 
 
@@ -68,6 +69,16 @@ def test_processes_of_every_kind_have_logs_of_their_own(tmp_path: Path, log_even
     # Counted in the child alone: one call of what the parent compiled, one of its own, although it never ended properly.
     assert calls(forked) == [("0/0", 1), ("0/0", 1)]
     assert not artifacts(forked, "fxscope.end")
+    # The reader adds the child's call to the compile of its parent, and says who called.
+    recording = fxscope.open(str(folder))
+    (compile_,) = (each for each in recording.compiles if each.key == "0/0")
+    assert compile_.calls == 3
+    assert {
+        each.process == compile_.process: each.calls for each in recording.launches if each.compile_key == "0/0"
+    } == {
+        True: 2,
+        False: 1,
+    }
 
 
 def test_a_programs_own_trace_and_logs_are_as_without_us(tmp_path: Path, log_events: Events) -> None:

@@ -12,8 +12,8 @@ import pytest
 from fxscope.capture import eager
 from fxscope.capture.launches import Entry
 from fxscope.diagnosis.context import Context
-from fxscope.diagnosis.frames import Frame
 from fxscope.diagnosis.recompiles import _eager_calls
+from fxscope.diagnosis.story import Frame
 
 
 class Monitoring:
@@ -185,3 +185,14 @@ def test_the_finding_says_since_when_and_for_how_many(
     )
     frame = Frame(function="f", file="train.py", line=4, place=("train.py", 4))
     assert _eager_calls(context, frame) == sentence
+
+
+def test_processes_add_up() -> None:
+    """A forked child counts from zero into a log of its own."""
+    place = {"function": "f", "file": "train.py", "line": 4}
+    texts = {1: 5, 2: 9, (1 << 32) | 1: 20}  # two flushes of one log, one of another
+    recording: Any = SimpleNamespace(
+        artifacts=[SimpleNamespace(name="fxscope.eager", event=event) for event in texts],
+        text=lambda event: json.dumps({"entries": [{**place, "calls": texts[event]}]}),
+    )
+    assert Context(recording).eager_calls["train.py", 4].eager == 29
