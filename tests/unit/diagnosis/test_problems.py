@@ -139,7 +139,9 @@ def test_the_fix_mends_it_and_keeps_the_result(problems: Problems, script: str) 
     ],
 )
 def test_the_advice_speaks_of_the_users_code(problems: Problems, script: str, name: str, words: list[str]) -> None:
-    folder, _ = problems(script)
+    folder, facts = problems(script)
+    if facts[name]["older"]:
+        pytest.skip("this torch shows another problem there")
     fixes = "\n".join(finding.fix for finding in found_in(folder, name))
     for word in words:
         assert word in fixes, fixes
