@@ -18,7 +18,12 @@ from fxscope.diagnosis.conditions import NoRewrite, without_scalar_calls
 from fxscope.diagnosis.program import statements
 from fxscope.diagnosis.statement import Statement, source_tree, statement_at
 
-Kind = Literal["here", "branch", "loop", "size", "module"]
+Kind = Literal["here", "branch", "loop", "size", "number", "module"]
+_SHAPED_BY_DATA = re.compile(r"\b(nonzero|unique|unique_consecutive|masked_select|argwhere)\(")
+_NUMBERS = re.compile(
+    r"(^|\.)(\w*dropout\w*|leaky_relu|elu|celu|hardtanh|threshold|layer_norm|group_norm|interpolate|pad|one_hot|topk|roll|rot90)$"
+)
+_TENSORS_TOO = frozenset({"min", "max", "other", "input", "weight", "mask", "exponent", "target", "src"})
 _SHAPES = re.compile(
     r"(^|\.)(new_)?(zeros|ones|empty|full|rand|randn|randint|arange|eye|expand|view|reshape|narrow|repeat|tile|pad|unflatten|select|topk|roll)$"
 )
@@ -29,8 +34,8 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
     """The next statement that a captured number would trip over.
 
     Attributes:
-        kind: It branches or loops on the number (``here``: the line itself does), takes it for a size, a bound or an index, or
-            picks a module of a list by it.
+        kind: It branches or loops on the number (``here``: the line itself does), takes it for a size, a bound or an index, gives
+            it to a function that takes numbers only, or picks a module of a list by it.
         name: The user's name of the number, or of the tensor whose size it is.
     """
 
@@ -74,6 +79,14 @@ def _own(tree: ast.Module | None, statement: Statement, scope: ast.AST | None, l
         return Ahead(kind="here", name="", line=line, code=first)
     if isinstance(node, (ast.For, ast.AsyncFor)) and _TO_HOST.search(ast.unparse(node.iter)):
         return Ahead(kind="here", name="", line=line, code=first)
+    if isinstance(node, (ast.For, ast.AsyncFor)) and _SHAPED_BY_DATA.search(ast.unparse(node.iter)):
+        return Ahead(kind="here", name="", line=line, code=first)
+    if isinstance(node, ast.Return) and re.fullmatch(
+        r"__(len|int|float|bool|index|hash)__", getattr(scope, "name", "")
+    ):
+        return Ahead(kind="size", name="", line=line, code=first)
+    if _wants_number(node):
+        return Ahead(kind="number", name="", line=line, code=first)
     for part in ast.walk(node):
         if isinstance(part, ast.Subscript) and _TO_HOST.search(ast.unparse(part.slice)):
             owner = ast.unparse(part.value)
@@ -84,6 +97,25 @@ def _own(tree: ast.Module | None, statement: Statement, scope: ast.AST | None, l
             for name in _carried_sizes(loop):
                 return Ahead(kind="loop", name=name, line=loop.lineno, code=f"while {ast.unparse(loop.test)}:")
     return None
+
+
+def _wants_number(node: ast.stmt) -> bool:
+    """The number is an argument of torch's that takes no tensor (``p=float(self.p)``)."""
+    for call in ast.walk(node):
+        if not isinstance(call, ast.Call) or not re.match(r"(torch|F|nn)\.", ast.unparse(call.func)):
+            continue
+        takes_numbers = _NUMBERS.search(ast.unparse(call.func)) is not None
+        named = [keyword.value for keyword in call.keywords if keyword.arg not in _TENSORS_TOO]
+        for each in [*named, *(call.args if takes_numbers else [])]:
+            if isinstance(each, ast.Call) and _TO_HOST.search(ast.unparse(each)) and _host_call(each):
+                return True
+    return False
+
+
+def _host_call(node: ast.Call) -> bool:
+    return ast.unparse(node.func) in ("int", "float", "bool") or (
+        isinstance(node.func, ast.Attribute) and node.func.attr == "item"
+    )
 
 
 def _size(tree: ast.Module | None, node: ast.stmt, names: set[str]) -> Ahead | None:
@@ -135,11 +167,22 @@ def advice_ahead(file: str, statement: Statement, found: Ahead, setting: str) ->
             f"break. Torch's hint helps here: torch._dynamo.config.{setting} = True captures the number as a symbol. Without it keep the full length and mask "
             "(x * (torch.arange(x.shape[0], device=x.device) < bound)), or take one row by x.index_select(0, i.reshape(1)).squeeze(0)."
         )
+    if found.kind == "number":
+        return (
+            f"The function wants a Python number there, and a tensor in its place is asked for its number again. Torch's hint ({setting}) only leads on into the function, "
+            "where what checks the number (dropout: 0 <= p <= 1) breaks in its turn. Keep it a Python number from the start (an attribute of the module instead of a buffer), or write "
+            "the operation out in tensor terms: x * (torch.rand_like(x) > p) / (1 - p)."
+        )
     if found.kind == "module":
         return (
             f"The number picks a module in line {found.line}, `{found.code}`. Torch's hint ({setting}) does not help: which module runs must be known while compiling. "
             f"Run all of them and choose on the device:\nbefore:\n    y = {found.name}[i](x)\nafter:\n    every = torch.stack([each(x) for each in {found.name}])\n"
             "    y = every.index_select(0, i.reshape(1)).squeeze(0)  # i stays a tensor\n(all modules are computed; for many, choose outside of the compiled function and compile each)"
+        )
+    if found.kind == "here" and found.code.startswith("for "):
+        return (
+            f"Torch's hint ({setting}) does not help here, it loses the whole function: the number of rounds is only known from data. Do what the body does for all rounds at once: "
+            "index with the whole tensor (x[index], index_add, scatter, torch.where with the mask)."
         )
     if found.kind == "here":
         return f"Torch's hint ({setting}) does not help here: Python still decides by the number, which breaks in its turn or fails with GuardOnDataDependentSymNode."

@@ -9,7 +9,7 @@ from typing import cast
 
 import msgspec
 
-from fxscope.diagnosis.conditions import is_python, tensor_condition
+from fxscope.diagnosis.conditions import NoRewrite, is_python, tensor_condition
 from fxscope.diagnosis.statement import Statement
 
 
@@ -34,7 +34,24 @@ class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _where(condition: str, yes: ast.expr, no: ast.expr | str) -> str:
-    return f"torch.where({condition}, {ast.unparse(yes)}, {no if isinstance(no, str) else ast.unparse(no)})"
+    """The choice between two values; tuples element by element, what is equal as it is."""
+    if isinstance(no, str):
+        no = ast.parse(no, mode="eval").body
+    if ast.unparse(yes) == ast.unparse(no):
+        return ast.unparse(yes)
+    if isinstance(yes, ast.Tuple) and isinstance(no, ast.Tuple) and len(yes.elts) == len(no.elts):
+        return f"({', '.join(_where(condition, a, b) for a, b in zip(yes.elts, no.elts, strict=True))})"
+    if any(_no_tensor(each) for each in (yes, no)):
+        raise NoRewrite("torch.where chooses between tensors and numbers")
+    return f"torch.where({condition}, {ast.unparse(yes)}, {ast.unparse(no)})"
+
+
+def _no_tensor(node: ast.expr) -> bool:
+    if isinstance(node, ast.Constant):
+        return node.value is None or isinstance(node.value, (str, bytes))
+    return isinstance(
+        node, (ast.Tuple, ast.List, ast.Dict, ast.Set, ast.JoinedStr, ast.Lambda, ast.ListComp, ast.DictComp)
+    )
 
 
 def branch(statement: Statement) -> Rewrite | None:
@@ -137,16 +154,21 @@ def _behind_flags(statement: Statement, node: ast.If) -> Rewrite | None:
     return Rewrite(before=inner.before, after=after, note=inner.note)
 
 
+def leaves_loop(node: ast.stmt) -> bool:
+    """``if ...: break``: when the loop ends is decided by data."""
+    return isinstance(node, ast.If) and any(isinstance(each, ast.Break) for each in node.body)
+
+
 def _leaves_loop(statement: Statement, body: list[ast.stmt], condition: str) -> Rewrite | None:
     """``if converged: break`` (or ``continue``): a mask that keeps what the loop carries."""
     if len(body) != 1 or not isinstance(body[0], (ast.Break, ast.Continue)):
         return None
     then = statement.after
     target = then.targets[0] if isinstance(then, ast.Assign) and len(then.targets) == 1 else None
-    known = isinstance(target, ast.Name) and isinstance(then, ast.Assign)
-    name = ast.unparse(target) if known and target is not None else "z"
-    value = ast.unparse(then.value) if known and isinstance(then, ast.Assign) else "new"
-    before = f"{statement.text}\n{name} = {value}" if known else statement.text
+    if not isinstance(then, ast.Assign) or not isinstance(target, ast.Name):
+        raise NoRewrite("what the loop carries is not seen behind its exit")
+    name, value = target.id, ast.unparse(then.value)
+    before = f"{statement.text}\n{name} = {value}"
     if isinstance(body[0], ast.Continue):
         after = f"skip = {condition}\n{name} = torch.where(skip, {name}, {value})"
         return Rewrite(

@@ -72,6 +72,7 @@ _RULES = (
     _rule(r"^(numpy|scipy)\b|\bndarray\b", "numpy", "numpy"),
     _rule(r"\b(register\w*_hook|RemovableHandle)\b", "hook", "hook"),
     _rule(r"Optimizer\.zero_grad|\boptim\.\S*zero_grad", "train-step library-code", "optimizer"),
+    _rule(r"\bLBFGS\.step$", "library-code train-step", "lbfgs"),
     _rule(
         r"^torch\.optim\b|\w*(Adam|SGD|Optimizer|RMSprop|Adagrad|LBFGS|Muon)\w*\.step$",
         "library-code",
@@ -110,6 +111,8 @@ _GENERAL = frozenset(
         "profiler",
     }
 )
+_NUMPY_CALL = re.compile(r"\b(?:np|numpy)\.([\w.]+)\(")
+_CONVERTS = re.compile(r"\.(item|tolist)\(|\b(int|float|bool)\(")
 _SEED = re.compile(r"fork_rng|_seed\(|rng_state")
 _STDLIB: frozenset[str] = frozenset(getattr(sys, "stdlib_module_names", ()))
 # Torch's stand-ins for a call that the user's own line makes.
@@ -143,6 +146,17 @@ def cause_of(found: GraphBreak) -> BreakCause:
         ids, key = ["library-code"], "library-break"
     elif in_library(found) and ids[0] not in _PLACELESS and "library-code" not in ids:
         ids.append("library-code")
+    if (
+        key == "scalar"
+        and (called := _NUMPY_CALL.search(found.user_code or found.code))
+        and not _CONVERTS.search(found.code)
+    ):
+        # A numpy function that is traced and asks a tensor for its number on the way (np.pad).
+        ids, key, callee = ["numpy", *ids], "numpy-scalar", Callee(module="numpy", name=f"numpy.{called[1]}")
+    if found.kind.startswith("Could not guard on data-dependent expression"):
+        ids, key = ["data-dependent-branch"], "unbacked-guard"
+    if key == "non-tensor-op" and "example_value type: str" in found.context:
+        key = "tensor-repr"
     if key == "fake-kernel" and callee.name.startswith(("aten.", "prims.")):
         # Torch's own operator: nobody can be asked to register a kernel for it.
         ids, key = ["unsupported-tensor"], "nested" if "nested" in callee.name else "no-fake-of-torch"

@@ -7,17 +7,17 @@ import builtins
 import re
 
 from fxscope.diagnosis.ahead import advice_ahead, ahead, function_around
+from fxscope.diagnosis.branching import leaves_loop
 from fxscope.diagnosis.causes import BreakCause, in_library
 from fxscope.diagnosis.registry import advice
 from fxscope.diagnosis.rewrites import rewrite
-from fxscope.diagnosis.rewrites_data import is_for_people
+from fxscope.diagnosis.rewrites_data import gather, indexed_by_tensor, is_for_people
 from fxscope.diagnosis.statement import Statement, code_at, source_tree, statement_at
 from fxscope.recording.records import GraphBreak
 
 # What a change of settings can do without an edit, by advice key.
 _CHANGES = {
     "scalar": "config:capture_scalar_outputs=True",
-    "tolist-float": "config:capture_scalar_outputs=True",
     "output-shape": "config:capture_dynamic_output_shape_ops=True",
     "rnn": "config:allow_rnn=True",
     "backward-hook": "config:compiled_autograd=True",
@@ -58,6 +58,14 @@ def fix_of(found: GraphBreak, cause: BreakCause) -> str:
             "(torch.vmap where it is a function of its own). Torch's hint (capture_scalar_outputs) does not help: the number of rounds stays unknown."
         )
         parts = [told, f"The line: {code}"]
+    elif (
+        key == "scalar"
+        and statement is not None
+        and indexed_by_tensor(statement)
+        and ahead(file, line, statement) is None
+    ):
+        changed = gather(statement)
+        parts = [_ONE_ROW, changed.text() if changed is not None else f"The line: {code}"]
     elif not in_library(found):
         changed = rewrite(key, statement)
         if changed is not None:
@@ -73,6 +81,8 @@ def fix_of(found: GraphBreak, cause: BreakCause) -> str:
                 parts.append(_about_the_hint(key, code or code_at(file, line)))
     if "context-manager" in cause.ids[1:]:
         parts.append(advice("context-break"))
+    elif statement is not None and leaves_loop(statement.node):
+        parts.append(advice("loop-exit"))
     elif "frame-skipped" in cause.ids and "in a for/while loop" in found.reason:
         parts.append(advice("loop-break"))
     if in_library(found):
@@ -116,6 +126,11 @@ def name_of(found: GraphBreak, cause: BreakCause) -> str:
     return f"`{own}` (it runs into {name})" if own and name else f"`{own}`" if own else name
 
 
+# Tried with 2.13: with torch's hint the index is still asked for its number, and the graph ends there all the same.
+_ONE_ROW = (
+    "An index that is a tensor of one element is asked for its number. Torch's hint (capture_scalar_outputs) does not help here. Take the row with the tensor itself: "
+    "x.index_select(0, i.reshape(1)).squeeze(0) instead of x[i]; many rows at once with x[index]."
+)
 # Tried on the pattern counts = bincount(e).tolist(); split(x, counts): the first setting of torch's hints moves the break to
 # the conversion, both together raise GuardOnDataDependentSymNode.
 _SPLIT_ADVICE = """The counts go to the host to cut a tensor into pieces. Torch's hints (capture_dynamic_output_shape_ops, capture_scalar_outputs) do not \
@@ -178,7 +193,7 @@ def _about_the_hint(key: str, code: str) -> str:
         if ".tolist" in code or ".item" in code:
             return "Torch's hint alone is not enough here: with capture_dynamic_output_shape_ops the break moves on to the conversion to Python numbers."
         return "With the setting, code that decides by the unknown size (if, reshape, split) can fail with GuardOnDataDependentSymNode; try it with the command below."
-    if _SPLITS.search(code):
+    if key == "scalar" and _SPLITS.search(code):
         return (
             "Torch's hint (capture_scalar_outputs) helps only while the numbers are not used as shapes: torch.split, range or "
             "reshape by them can end in GuardOnDataDependentSymNode. Prefer a mask or a one-hot product over all rows; add torch._check(n >= 0) where it stays."
@@ -194,7 +209,12 @@ def change_of(found: GraphBreak, cause: BreakCause) -> str:
         is_for_people(statement)
         or host_split(statement)
         or _looped_over(statement)
-        or (cause.advice in _SETTINGS and (seen := ahead(file, line, statement)) is not None and seen.kind != "size")
+        or (
+            cause.advice in _SETTINGS
+            and (seen := ahead(file, line, statement)) is not None
+            and seen.kind not in ("size", "number")
+        )
+        or (cause.advice == "scalar" and indexed_by_tensor(statement))
     ):
         return ""
     if cause.advice == "rnn" and _key_of(found, cause, statement) != "rnn":

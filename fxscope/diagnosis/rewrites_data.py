@@ -80,6 +80,48 @@ def scalar(statement: Statement) -> Rewrite | None:
     return None
 
 
+def indexed_by_tensor(statement: Statement) -> bool:
+    """The line converts nothing itself, but takes an element by a name: ``x[i]`` asks a tensor of one element for its number."""
+    text = ast.unparse(statement.node)
+    if re.search(r"\.(item|tolist)\(|\b(int|float|bool|round|len)\(|\b(np|numpy|math)\.", text):
+        return False
+    return any(
+        isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) for node in ast.walk(statement.node)
+    )
+
+
+def gather(statement: Statement) -> Rewrite | None:
+    """``torch.stack([x[i] for i in index])`` -> ``x[index]``; one ``x[i]`` -> its row by index_select."""
+    worker = _Gather()
+    changed = worker.visit(copy.deepcopy(statement.node))
+    if worker.done:
+        return Rewrite(
+            before=statement.text, after=ast.unparse(ast.fix_missing_locations(changed)), note="for a tensor x"
+        )
+    rows = [node for node in ast.walk(changed) if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name)]
+    if len(rows) != 1 or isinstance(rows[0].ctx, ast.Store) or isinstance(changed, (ast.For, ast.While, ast.If)):
+        return None
+    row = ast.unparse(rows[0])
+    after = f"({ast.unparse(rows[0].value)}).index_select(0, {ast.unparse(rows[0].slice)}.reshape(1)).squeeze(0)"
+    text = ast.unparse(ast.parse(ast.unparse(changed).replace(row, after)))
+    return Rewrite(before=statement.text, after=text, note="for a tensor of one element as the index")
+
+
+class _Gather(ast.NodeTransformer):
+    done = False
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        rows = node.args[0] if ast.unparse(node.func) == "torch.stack" and len(node.args) == 1 else None
+        if not isinstance(rows, (ast.ListComp, ast.GeneratorExp)) or len(rows.generators) != 1 or node.keywords:
+            return node
+        loop, row = rows.generators[0], rows.elt
+        if loop.ifs or not isinstance(row, ast.Subscript) or ast.unparse(row.slice) != ast.unparse(loop.target):
+            return node
+        self.done = True
+        return ast.Subscript(value=row.value, slice=loop.iter, ctx=ast.Load())
+
+
 def _is_kept(node: ast.stmt) -> bool:
     """The statement puts the number away: ``history["loss"] = ...``, ``self.last = ...``, ``losses.append(...)``."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):

@@ -9,6 +9,7 @@ import breaks_data  # noqa: F401
 import breaks_modules  # noqa: F401
 import users_calls  # noqa: F401
 import users_data  # noqa: F401
+import users_loops  # noqa: F401
 import users_modules  # noqa: F401
 from harness import main
 

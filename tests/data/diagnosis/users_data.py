@@ -1,7 +1,5 @@
 """Users' programs that decide, index or shape by data, re-told from public issues and forum threads, with what an expert answers."""
 
-import math
-
 import torch
 import torch._dynamo.config
 from harness import problem, x0
@@ -241,33 +239,3 @@ def mask_from_lengths(fixed):
 
     with torch._dynamo.config.patch(capture_scalar_outputs=fixed):
         return f(torch.tensor([2, 3])), f(torch.tensor([4, 1]))
-
-
-@problem("data-dependent-value")
-def diverged(fixed):
-    """math.* asks the tensor for its number as item() does: its twin stays on the device."""
-
-    @torch.compile(backend="eager")
-    def loss_of(x):
-        loss = (x * x).mean()
-        if fixed:
-            torch._assert_async(torch.isfinite(loss), "diverged")
-        elif not math.isfinite(loss.item()):  # HERE
-            raise RuntimeError("diverged")
-        return loss
-
-    return (loss_of(x0()),)
-
-
-@problem("data-dependent-branch")
-def flag_and_data(fixed):
-    class Net(nn.Module):
-        def forward(self, x):
-            y = x * 2
-            if self.training and fixed:
-                y = torch.where(y.max() > 3, y / y.max(), y)
-            elif self.training and y.max() > 3:  # HERE
-                y = y / y.max()
-            return y
-
-    return (torch.compile(Net(), backend="eager")(x0()),)
