@@ -162,6 +162,8 @@ def cause_of(found: GraphBreak) -> BreakCause:
         ids, key = ["unsupported-tensor"], "nested" if "nested" in callee.name else "no-fake-of-torch"
     if ids[0] == "unreconstructable" and re.match(r"\s*ctx\.", found.code):
         ids, key = ["autograd-function"], "autograd-function"
+    if key == "id" and "deepcopy(" in found.user_code:
+        key = "deepcopy"
     if key == "context-unsupported" and _SEED.search(found.code + found.user_code):
         ids, key = ["random-seed", *ids], "seed"
     ids += _effects(ids, found)
