@@ -51,7 +51,7 @@ def warn(fixed):
         return (f(x0()),)
 
 
-@problem("clock")
+@problem("clock", until=("2.11", "clock", "unsupported-builtin"))
 def clock(fixed):
     @torch.compile(backend="eager")
     def f(x):
@@ -197,21 +197,21 @@ def open_file(fixed):
     return (f(x0()),)
 
 
-@problem("unsupported-builtin", "frame-skipped")
+@problem("unsupported-builtin", "frame-skipped", until=("2.12", "unsupported-builtin"))
 def id_of_tensor(fixed):
     seen = {}
 
     @torch.compile(backend="eager")
     def f(x):
         y = x * 2
-        k = 0 if fixed else id(y)
+        k = 0 if fixed else id(y)  # OLDER HERE
         seen[k] = 1
         return y + 1  # HERE
 
     return (f(x0()),)
 
 
-@problem("c-extension", "unsupported-builtin")
+@problem("c-extension", "unsupported-builtin", until=("2.11", "unsupported-builtin"))
 def c_extension(fixed):
     import zlib
 

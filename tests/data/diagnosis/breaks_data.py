@@ -57,7 +57,7 @@ def ternary(fixed):
     return f(x0(), torch.tensor(2.0)), f(x0(), torch.tensor(0.5))
 
 
-@problem("data-dependent-branch")
+@problem("data-dependent-branch", since=("2.14", "data-dependent-branch", "frame-skipped"))
 def while_loop(fixed):
     @torch.compile(backend="eager")
     def f(x):

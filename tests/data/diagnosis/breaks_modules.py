@@ -43,7 +43,7 @@ def cond_shapes(fixed):
         return (type(error).__name__,)
 
 
-@problem("rnn-module", "frame-skipped")
+@problem("rnn-module", "frame-skipped", since=("2.15", "rnn-module"))
 def gru(fixed):
     torch.manual_seed(0)
     rnn = nn.GRU(4, 4)

@@ -100,13 +100,19 @@ def value_across_break(fixed):
     return tuple(f(torch.full((3,), float(i))).sum() for i in (3, 4, 5))
 
 
-@problem("per-thread-config", "recompile-limit", "changing-number", "recompile-storm")
+@problem(
+    "per-thread-config",
+    "recompile-limit",
+    "changing-number",
+    "recompile-storm",
+    until=("2.11", "changing-number", "recompile-storm"),  # its settings are the whole process's
+)
 def thread_config(fixed):
     import threading
 
     out = []
 
-    @torch.compile(backend="eager")
+    @torch.compile(backend="eager")  # OLDER HERE
     def f(x, name):
         return x * len(name)
 

@@ -67,7 +67,7 @@ def own_timer(fixed):
         return (f(x0()),)
 
 
-@problem("exception")
+@problem("exception", since=("2.14",))
 def shape_error_caught(fixed):
     """The program catches what view() raises; while it is traced the error ends the call."""
 
@@ -100,7 +100,7 @@ def foreign_library(fixed):
     return (f(x0(), library.abs(-3)),)
 
 
-@problem("unsupported-builtin", "library-code")
+@problem("unsupported-builtin", "library-code", until=("2.11", "unsupported-builtin"))
 def saved_inside(fixed):
     @torch.compile(backend="eager")
     def f(x):
@@ -112,7 +112,7 @@ def saved_inside(fixed):
     return (f(x0()),)
 
 
-@problem("unsupported-builtin")
+@problem("unsupported-builtin", since=("2.14", "c-extension"))
 def parsed_inside(fixed):
     text = '{"scale": 3}'
     scale = json.loads(text)["scale"]

@@ -49,7 +49,12 @@ def history_of_losses(fixed):
     return step(x0()), float(history["loss"])
 
 
-@problem("data-dependent-branch", "frame-skipped")
+@problem(
+    "data-dependent-branch",
+    "frame-skipped",
+    until=("2.11", "data-dependent-branch", "break-value"),
+    since=("2.14", "data-dependent-branch", "break-value"),
+)
 def early_exit(fixed):
     @torch.compile(backend="eager")
     def solve(z, x):

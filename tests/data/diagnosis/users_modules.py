@@ -6,7 +6,7 @@ from harness import problem, x0
 from torch import nn
 
 
-@problem("autograd-function", "frame-skipped", same=False)
+@problem("autograd-function", "frame-skipped", same=False, until=("2.12",))
 def rounded_in_place(fixed):
     class Round(torch.autograd.Function):
         @staticmethod
@@ -24,7 +24,13 @@ def rounded_in_place(fixed):
     return (f(x0().requires_grad_()).detach(),)
 
 
-@problem("rnn-module", "library-code", "frame-skipped")
+@problem(
+    "rnn-module",
+    "library-code",
+    "frame-skipped",
+    until=("2.11", "rnn-module", "unsupported-builtin", "frame-skipped"),
+    since=("2.15", "rnn-module", "library-code"),
+)
 def packed_sequence(fixed):
     """allow_rnn does not help where the sequence is packed: the RNN stays outside."""
     from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence

@@ -6,7 +6,7 @@ from harness import problem, x0
 from torch import nn
 
 
-@problem("grad-mode", "recompile-storm", "recompile-limit")
+@problem("grad-mode", "recompile-storm", "recompile-limit", until=("2.11",))
 def layers_unfreeze(fixed):
     layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(10)).requires_grad_(False)
     f = torch.compile(nn.Sequential(*layers), backend="eager")
