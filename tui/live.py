@@ -51,8 +51,11 @@ class LiveShell(Shell):
             self.call_after_refresh(self._take_output, data)  # the view is being mounted
 
     def _program_ended(self, code: int) -> None:
+        from .screens.output import OutputView
         from .totals_text import ending
 
+        for view in self.query(OutputView):
+            view.ended()
         self.notify(f"The program {ending(code)}.", severity="information" if code == 0 else "warning", timeout=10)
         if self.program is not None and self.program.log_problem:
             self.notify(self.program.log_problem, severity="error", timeout=20)

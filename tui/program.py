@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -16,6 +17,7 @@ from fxscope.errors import MissingError
 from fxscope.names import OUTPUT_FILE
 
 CHUNK = 1 << 16
+SILENCE = 1.5  # seconds after which a line without an end looks like a question
 
 
 class Program:
@@ -36,6 +38,7 @@ class Program:
         self._ended = threading.Event()
         self._log: BinaryIO | None = None
         self.log_problem = ""
+        self._prompt_since: float | None = None  # since when the last line that it printed has been open
 
     def start(self, columns: int = 80, lines: int = 24) -> None:
         """Start it.
@@ -98,6 +101,9 @@ class Program:
             if not data:
                 break
             self._keep(data)
+            # A progress bar leaves its line open as well, and goes back to its beginning.
+            asks = not data.endswith(b"\n") and b"\r" not in data.rpartition(b"\n")[2]
+            self._prompt_since = time.monotonic() if asks else None
             self.on_output(data)
         code = self._process.wait()
         self.code = 128 - code if code < 0 else code
@@ -124,8 +130,15 @@ class Program:
         """Whether it has not ended yet."""
         return self.started and not self._ended.is_set()
 
+    @property
+    def seems_to_ask(self) -> bool:
+        """Whether it has printed something like a question, and nothing since."""
+        since = self._prompt_since
+        return self.running and since is not None and time.monotonic() - since > SILENCE
+
     def write(self, data: bytes) -> None:
         """Type something."""
+        self._prompt_since = None
         if self.running:
             with contextlib.suppress(OSError):  # it ended between the check and the write
                 os.write(self._master, data)

@@ -184,8 +184,8 @@ class Shell(App[None]):
         return items
 
     def _draw_top(self) -> None:
-        items = status_items(self.latest, self.program, time.monotonic() - self.started, self.rank, self.paused)
-        self._top.show(items)
+        seconds = time.monotonic() - self.started
+        self._top.show(status_items(self.latest, self.program, seconds, self.rank, self.paused, self.window.width))
 
     # layout
 

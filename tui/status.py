@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 
+from rich.cells import cell_len
+
 from .program import Program
-from .spans import Span
+from .spans import Span, clean, head_of
 from .store import Snapshot
-from .widgets.bar import Item
+from .widgets.bar import Bar, Item, size
 
 
 def elapsed_text(seconds: float) -> str:
@@ -25,11 +27,12 @@ def program_name(snapshot: Snapshot | None) -> str:
     argv = snapshot.session.argv
     if not argv:
         return os.path.basename(snapshot.session.path.rstrip("/")) or snapshot.session.path
-    words = list(argv)
-    if os.path.basename(words[0]).startswith("python") and len(words) > 1:
-        words = words[1:]
-    words[0] = os.path.basename(words[0])
-    return shlex.join(words)
+    script = next(
+        (number for number, word in enumerate(argv) if word.endswith(".py")), 0
+    )  # behind a launcher's options
+    if not script and os.path.basename(argv[0]).startswith("python") and len(argv) > 1:
+        script = 1
+    return shlex.join([os.path.basename(argv[script]), *argv[script + 1 :]])
 
 
 def state_spans(snapshot: Snapshot | None, program: Program | None, seconds: float) -> list[Span]:
@@ -52,15 +55,23 @@ def state_spans(snapshot: Snapshot | None, program: Program | None, seconds: flo
 
 
 def status_items(
-    snapshot: Snapshot | None, program: Program | None, seconds: float, rank: int | None, paused: bool
+    snapshot: Snapshot | None, program: Program | None, seconds: float, rank: int | None, paused: bool, width: int = 120
 ) -> list[Item | None]:
-    """Items of the top line."""
-    items: list[Item | None] = [
-        Item([("fxscope", "accent")], keep=3),
-        Item([(program_name(snapshot)[:48], "strong")], keep=4),
-        None,
-        Item(state_spans(snapshot, program, seconds), keep=9),
-    ]
+    """Items of the top line; the program's name gets what ``width`` leaves."""
+    items = [None, *_counts(snapshot, program, seconds, rank, paused)]
+    name = clean(program_name(snapshot))
+    room = max(8, min(48, width - sum(size(item) + Bar.GAP for item in items if item is not None)))
+    if cell_len(name) > room:
+        name = f"{head_of(name, room - 1)}\u2026"
+    return [Item([("fxscope", "accent")], keep=3), Item([(name, "strong")], keep=4), *items]
+
+
+def _counts(
+    snapshot: Snapshot | None, program: Program | None, seconds: float, rank: int | None, paused: bool
+) -> list[Item]:
+    items = [Item(state_spans(snapshot, program, seconds), keep=9)]
+    if program is not None and program.seems_to_ask:
+        items.append(Item([("asks? ", "warn"), ("0", "accent")], "app.view('output')", keep=9))
     if paused:
         items.append(Item([("\u2016 paused", "warn")], "app.pause", keep=9))
     if snapshot is None:

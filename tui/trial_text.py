@@ -45,5 +45,5 @@ def _row(name: str, outcome: Mapping[str, Any], verdict: str, reasons: Any) -> C
         (f"{outcome['limit_hits']:>5}  ", "bad" if outcome["limit_hits"] else ""),
         (f"{seconds_text(outcome['compile_seconds']):>9}  {seconds_text(outcome['seconds']):>8}", ""),
         (f"   {words}", style),
-        (f"   {problem}" if problem else "", "bad"),
+        (f"   {problem}" if problem not in words else "", "bad"),
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from fxscope_tui.app import FxscopeApp
+from fxscope_tui.program import Program
 from fxscope_tui.store import Store
 from textual.pilot import Pilot
 
@@ -28,13 +29,12 @@ class Driver:
         Twice in a row: what is drawn may start another worker once it is on the screen.
         """
         quiet = 0
-        for _ in range(50):
-            await self.pilot.pause()
-            await self.app.workers.wait_for_complete()
+        for _ in range(100):
             await self.pilot.pause()
             quiet = 0 if any(worker.is_running for worker in self.app.workers) else quiet + 1
             if quiet == 2:
                 return
+            await self.app.workers.wait_for_complete()
         raise AssertionError("workers never came to rest")
 
     async def until(self, wanted: Callable[[], bool]) -> None:
@@ -90,11 +90,13 @@ def opened() -> Opener:
     """``async with opened(path, size=(120, 30)) as driver``. A recording of ../shared is read once for all tests."""
 
     @asynccontextmanager
-    async def run(path: str | Path, size: tuple[int, int] = (120, 30)) -> AsyncIterator[Driver]:
-        store = Store(path)
+    async def run(
+        path: str | Path, size: tuple[int, int] = (120, 30), program: Program | None = None
+    ) -> AsyncIterator[Driver]:
+        store = Store(path, live=program is not None)
         if "/traces/" in str(path):
             store = _STORES.setdefault(str(path), store)
-        app = FxscopeApp(store)
+        app = FxscopeApp(store, program)
         async with app.run_test(size=size, notifications=True) as pilot:
             driver = Driver(app, pilot)
             await driver.settle()

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 from fxscope_tui.program import Program
+from fxscope_tui.status import program_name
+from fxscope_tui.store import Snapshot
 
 from fxscope.names import OUTPUT_FILE
+from fxscope.recording import records
 
 LIMIT = 60.0
 
@@ -162,3 +165,48 @@ def test_the_app_never_imports_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_an_open_line_looks_like_a_question_and_a_progress_bar_does_not(tmp_path, monkeypatch):
+    monkeypatch.setattr("fxscope_tui.program.SILENCE", -1.0)
+    session = Session(tmp_path, "input('name? '); print('1/2', end='\\r', flush=True); input()")
+    session.program.start()
+    session.wait_for(b"name? ")
+    assert session.program.seems_to_ask
+    session.program.write(b"x\n")
+    assert not session.program.seems_to_ask
+    session.wait_for(b"1/2\r")
+    assert not session.program.seems_to_ask
+    session.program.stop()
+
+
+async def test_a_program_that_asks_and_then_fails_in_the_app(tmp_path, monkeypatch, opened):
+    monkeypatch.setattr("fxscope_tui.program.SILENCE", -1.0)
+    code = "print('\\n' * 40); name = input('name? '); print('bye', name); raise SystemExit(3)"
+    program = Program([sys.executable, "-c", code], dict(os.environ), tmp_path)
+    async with opened(tmp_path, (80, 24), program) as driver:
+        app = driver.app
+        await driver.until(lambda: app.program.seems_to_ask)
+        app._draw_top()
+        await driver.press("0", "i")
+        assert "asks? 0" in driver.frame()
+        await driver.type("bob")
+        await driver.press("enter")
+        await driver.until(lambda: not app.program.running and app.focused is app.view.lines)
+        await driver.settle()
+        assert "exit 3" in driver.frame()
+        assert "bye bob" in driver.frame()
+        assert not app.view.has_class("-typing")
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["-m", "torch.distributed.run", "--nproc-per-node", "2", "lib/train.py", "--lr", "1"], "train.py --lr 1"),
+        (["/usr/bin/python3", "-c", "x"], "-c x"),
+        (["/opt/bin/accelerate", "launch"], "accelerate launch"),
+        ([], "folder"),
+    ],
+)
+def test_the_top_line_names_the_script(argv, name):
+    assert program_name(Snapshot(records.Session(path="/x/folder", argv=argv), records.Totals())) == name

@@ -161,6 +161,14 @@ class OutputView(View):
             self.scope.program.write(event.value.encode() + b"\n")
         event.input.value = ""
 
+    def ended(self) -> None:
+        """The program has ended: nobody reads what is typed."""
+        had_focus = self.query_one(Input).has_focus
+        self.remove_class("-typing")
+        if had_focus:
+            self.lines.focus()
+        self._tell()
+
     def on_key(self, event: events.Key) -> None:
         """Escape leaves the input line; ctrl+d in an empty one is end of input."""
         line = self.query_one(Input)

@@ -105,7 +105,7 @@ class Overview(JobRunner):
     def _findings(self, snapshot: Snapshot) -> list[Block]:
         findings = snapshot.findings
         if not findings:
-            return [heading("FINDINGS"), Block([[("  \u2714 ", "good"), ("nothing is wrong", "")]])]
+            return [heading("FINDINGS"), Block(_nothing_wrong(snapshot))]
         blocks = [heading("FINDINGS", "worst first; n next, enter opens, v runs the check")]
         for number, finding in enumerate(findings):
             sign, style = SEVERITY.get(finding.severity, ("\u00b7", "dim"))
@@ -257,3 +257,13 @@ class Overview(JobRunner):
             "export": self._parts.export,
             "session": known.session,
         }
+
+
+def _nothing_wrong(snapshot: Snapshot) -> list[Cell]:
+    session = snapshot.session
+    if not session.exit_code:
+        return [[("  \u2714 ", "good"), ("nothing is wrong" + " so far" * (session.state == "live"), "")]]
+    return [
+        [("  \u2714 ", "good"), ("nothing is wrong with what was compiled", "")],
+        [("  \u2716 ", "bad"), (f"the program {ending(session.exit_code)}; 0 shows what it printed", "")],
+    ]

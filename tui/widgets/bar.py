@@ -51,7 +51,7 @@ class Bar(Widget):
         items = list(self._items)
         while True:
             real = [item for item in items if item is not None]
-            total = sum(_size(item) + self.GAP for item in real) - self.GAP
+            total = sum(size(item) + self.GAP for item in real) - self.GAP
             if total <= width or len(real) < 2:
                 return items
             least = min(real, key=lambda item: item.keep)
@@ -65,7 +65,7 @@ class Bar(Widget):
         base = self.rich_style
         items = self._fitting(width)
         real = [item for item in items if item is not None]
-        spare = max(0, width - sum(_size(item) + self.GAP for item in real) + self.GAP)
+        spare = max(0, width - sum(size(item) + self.GAP for item in real) + self.GAP)
         spans = []
         self._regions = []
         at = 0
@@ -74,11 +74,11 @@ class Bar(Widget):
                 spans.append((" " * spare, ""))
                 at += spare
                 continue
-            size = _size(item)
+            cells = size(item)
             if item.action:
-                self._regions.append((at, at + size, item.action))
+                self._regions.append((at, at + cells, item.action))
             spans += spans_of(item.cell)
-            at += size + self.GAP
+            at += cells + self.GAP
             spans.append((" " * min(self.GAP, max(0, width - at + self.GAP)), ""))
         styles = span_styles(self.app)
         segments = [Segment(text, base + styles[style] if style else base) for text, style in fit(spans, width)]
@@ -91,5 +91,6 @@ class Bar(Widget):
                 await self.app.run_action(action)
 
 
-def _size(item: Item) -> int:
+def size(item: Item) -> int:
+    """Cells of an item."""
     return sum(cell_len(text) for text, _ in spans_of(item.cell))

@@ -201,8 +201,8 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def page(self) -> int:
-        """Lines that are visible at once."""
-        return max(1, self.size.height - self.header_rows)
+        """Lines that are visible at once, above the scroll bar."""
+        return max(1, self.scrollable_content_region.height - self.header_rows)
 
     def move_to(self, index: int, *, centre: bool = False, tell: bool = True) -> None:
         """Put the cursor on a line and show it."""
@@ -230,7 +230,9 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         self.scroll_to(y=max(0, target), animate=False, immediate=True, force=True)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Show the cursor where that had to wait for a place to show it in."""
+        """Show the cursor where that had to wait for a place to show it in, and the tail where that is followed."""
+        if self.auto_tail and self.count():
+            self.reveal(self.count() - 1)
         if self._unseen is not None and self.size.height and self.count():
             centre, self._unseen = self._unseen, None
             self.reveal(self.cursor, centre=centre)
