@@ -69,7 +69,9 @@ class Recorder(logging.Handler):
         from fxscope.capture.eager import stop_counting
         from fxscope.capture.endings import note_ending, unhook_threads
         from fxscope.capture.launches import flush
+        from fxscope.capture.settings import write_last_settings
 
+        write_last_settings(self)
         if reason == "exit":
             note_ending(self, getattr(sys, "last_value", None))
         flush(self, final=True)

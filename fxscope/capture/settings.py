@@ -21,6 +21,17 @@ MODULES = ("torch._dynamo.config", "torch._inductor.config")
 
 def write_settings(recorder: Recorder, _metadata: dict[str, Any], _payload: Any) -> None:
     """At the start of a compile: ``fxscope.config``, where this thread's settings are not those last written for it."""
+    _write(recorder, None)
+
+
+def write_last_settings(recorder: Recorder) -> None:
+    """At the end: those of the main thread, where it compiled nothing itself and other threads did (settings are per thread)."""
+    threads = recorder.settings
+    if threads and threading.get_ident() not in threads and threading.current_thread() is threading.main_thread():
+        _write(recorder, {})
+
+
+def _write(recorder: Recorder, envelope: dict[str, Any] | None) -> None:
     signature = tuple(_overrides(name) for name in MODULES)
     thread = threading.get_ident()
     if recorder.settings.get(thread) == signature:
@@ -34,6 +45,7 @@ def write_settings(recorder: Recorder, _metadata: dict[str, Any], _payload: Any)
             "main": threading.current_thread() is threading.main_thread(),
             "values": values,
         },
+        envelope,
     )
 
 

@@ -129,8 +129,20 @@ def _own_expressions(node: ast.stmt) -> list[ast.AST]:
     return [node]
 
 
-def dynamo_settings(file: str) -> list[Place]:
-    """``torch._dynamo.config.NAME = constant`` anywhere in a file; ``text`` is the name."""
+# Older names of settings, and what they are called now.
+_RENAMED = {
+    "cache_size_limit": "recompile_limit",
+    "accumulated_cache_size_limit": "accumulated_recompile_limit",
+}
+
+
+def dynamo_settings(file: str, *, computed: bool = False) -> list[Place]:
+    """``torch._dynamo.config.NAME = constant`` anywhere in a file; ``text`` is the name.
+
+    Args:
+        file: The file.
+        computed: Also settings whose value the text does not tell; their ``value`` is None.
+    """
     tree = source_tree(file)
     found = []
     for node in ast.walk(tree) if tree is not None else []:
@@ -142,8 +154,11 @@ def dynamo_settings(file: str) -> list[Place]:
         try:
             value = ast.literal_eval(node.value)
         except ValueError:
-            continue  # computed when the program runs: nothing to compare with
-        found.append(Place(file=file, line=node.lineno, text=name[1] or name[2], value=value))
+            if not computed:
+                continue  # nothing to compare with
+            value = None
+        text = name[1] or name[2]
+        found.append(Place(file=file, line=node.lineno, text=_RENAMED.get(text, text), value=value))
     return found
 
 

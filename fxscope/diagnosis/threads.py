@@ -10,19 +10,33 @@ from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.program import dynamo_settings, files_of
 from fxscope.diagnosis.statement import code_at
+from fxscope.recording.state import split_number
 
 _EVENT = "fxscope.config"
 
 
 def findings(context: Context) -> list[Finding]:
     """One finding where threads of one process compiled under different settings."""
-    by_thread = _values_by_thread(context)
     found: list[Finding] = []
-    for threads in by_thread.values():
+    for threads in _values_by_thread(context).values():
         differing = _differences(threads)
         if differing:
-            found.append(_finding(context, differing))
+            found.append(_placed(context, _finding(context, differing), differing))
     return found or _by_program(context)
+
+
+def _placed(context: Context, finding: Finding, differing: dict[str, tuple[Any, Any]]) -> Finding:
+    """The finding at the line that makes the setting, where the program's text can be read."""
+    names = [name.removeprefix("torch._dynamo.config.") for name in differing]
+    limited = bool(context.recording.limit_hits)
+    names.sort(key=lambda name: not (limited and "limit" in name))  # the one whose absence most likely shows
+    places = {
+        place.text: place for file in files_of(context) for place in reversed(dynamo_settings(file, computed=True))
+    }
+    place = next((places[name] for name in names if name in places), None)
+    if place is not None:
+        finding.file, finding.line, finding.code = place.file, place.line, code_at(place.file, place.line)
+    return finding
 
 
 def _by_program(context: Context) -> list[Finding]:
@@ -48,9 +62,9 @@ def _by_program(context: Context) -> list[Finding]:
     return []
 
 
-def _values_by_thread(context: Context) -> dict[str, dict[Any, dict[str, Any]]]:
-    """Process prefix -> thread -> settings that differ from their defaults."""
-    found: dict[str, dict[Any, dict[str, Any]]] = defaultdict(dict)
+def _values_by_thread(context: Context) -> dict[int, dict[Any, dict[str, Any]]]:
+    """Log (one per process) -> thread -> settings that differ from their defaults."""
+    found: dict[int, dict[Any, dict[str, Any]]] = defaultdict(dict)
     for artifact in context.recording.artifacts:
         if artifact.name != _EVENT:
             continue
@@ -58,9 +72,8 @@ def _values_by_thread(context: Context) -> dict[str, dict[Any, dict[str, Any]]]:
             value = json.loads(context.recording.text(artifact.event))
         except ValueError:
             continue  # the torn last line of a killed run
-        key = artifact.compile_key or ""
-        process = key.rsplit(":", 1)[0] if ":" in key else ""
-        found[process].setdefault((value.get("thread"), bool(value.get("main"))), {}).update(value.get("values") or {})
+        threads = found[split_number(artifact.event)[0]]
+        threads.setdefault((value.get("thread"), bool(value.get("main"))), {}).update(value.get("values") or {})
     return found
 
 
@@ -85,7 +98,6 @@ def _finding(context: Context, differing: dict[str, tuple[Any, Any]]) -> Finding
     text = "; ".join(
         f"{name} is {value} in the main thread, {other} in another" for name, (value, other) in differing.items()
     )
-    name, (value, _) = next(iter(differing.items()))
     compile_ = next(iter(context.recording.compiles), None)
     return Finding(
         ids=["per-thread-config"],
@@ -96,7 +108,8 @@ def _finding(context: Context, differing: dict[str, tuple[Any, Any]]) -> Finding
         line=compile_.user_line or compile_.line if compile_ else 0,
         function=compile_.function if compile_ else "",
         cause=f"torch._dynamo.config belongs to a thread: {text}. What was compiled in the other thread ignored the setting.",
-        fix=f"Set it in that thread as well, before its first call:\n    {name} = {value!r}",
+        fix="Set it in that thread as well, before its first call (of a ThreadPoolExecutor, in its initializer=):\n"
+        + "\n".join(f"    {name} = {value!r}" for name, (value, _) in differing.items()),
         gain="the other thread compiles as the main one does",
         verify=context.check_command("--max-graph-breaks 0"),
         evidence=[Evidence(kind="note", text=text)],

@@ -161,6 +161,23 @@ def test_config_per_thread_and_forced_config(tmp_path: Path, log_events: Events)
     assert "no_such_setting" in unknown.stderr
 
 
+def test_settings_of_a_main_thread_that_compiles_nothing(tmp_path: Path) -> None:
+    if importlib.metadata.version("torch").startswith("2.11."):
+        pytest.skip("torch 2.11 has one set of settings for all threads")
+    script = tmp_path / "pool.py"
+    script.write_text(
+        EAGER + "from concurrent.futures import ThreadPoolExecutor\n"
+        "LIMIT = 16 * 2\ntorch._dynamo.config.cache_size_limit = LIMIT\n"
+        "with ThreadPoolExecutor(1) as pool:\n"
+        "    print(pool.submit(torch.compile(f, backend='eager'), torch.ones(2)).result().sum().item())\n"
+    )
+    start(script, tmp_path / "r")
+    (finding,) = fxscope.open(str(tmp_path / "r")).diagnose()
+    assert finding.ids == ["per-thread-config"]
+    assert finding.code == "torch._dynamo.config.cache_size_limit = LIMIT"
+    assert "torch._dynamo.config.recompile_limit = 32" in finding.fix
+
+
 def test_overrides_of_torch_compile(tmp_path: Path, log_events: Events) -> None:
     script = tmp_path / "chosen.py"
     script.write_text(
