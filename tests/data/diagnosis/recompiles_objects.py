@@ -167,7 +167,7 @@ def decorator_wrapper(fixed):
     functions = []
     for i in range(11):
         exec_ = {}
-        # From a file by name: torch 2.11 wraps what comes from "<string>" in a function of its own.
+        # From a file by name: torch 2.12 wraps what comes from "<string>" in a function of its own.
         exec(compile(f"def g(x):\n    return x * {i}", __file__, "exec"), exec_)
         functions.append(torch.compile(exec_["g"] if fixed else timed(exec_["g"]), backend="eager"))
     return tuple(g(x0()) for g in functions)

@@ -78,7 +78,7 @@ def configuration_replaced(fixed):
     return tuple(f(x0(), dataclasses.replace(base, scale=0.1 + i)) for i in range(6))
 
 
-@problem("changing-number", "object-identity", same=False, until=("2.11", "object-identity"))
+@problem("changing-number", "object-identity", same=False, until=("2.12", "object-identity"))
 def enum_argument(fixed):
     @torch.compile(backend="eager")  # HERE
     def f(x, kind):
