@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -88,8 +89,8 @@ def _text(form: str, recording: Recording, compile_: Compile, options: Mapping[s
 
         from fxscope.graph.document import graph_json
 
-        document = {"schema": "fxscope.export/1", "id": compile_.key, "stage": graph.stage, "graph": graph_json(graph)}
-        return [json.dumps(document, indent=1) + "\n"]
+        head = f'{{"schema": "fxscope.export/1", "id": {json.dumps(compile_.key)}, "stage": {json.dumps(graph.stage)}, '
+        return itertools.chain([head, '"graph": '], graph_json(graph), ["}\n"])
     if form == "table":
         from fxscope.graph.table import lines
         from fxscope.report.safe import plain_line

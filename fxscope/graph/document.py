@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -10,16 +12,19 @@ from fxscope.graph.arguments import to_json
 from fxscope.graph.records import Graph, Node
 
 
-def graph_json(graph: Graph) -> dict[str, Any]:
-    """A graph as plain JSON values; see ``arguments.to_json`` for arguments."""
-    return {
-        "name": graph.name,
-        "stage": graph.stage,
-        "nodes": [_node(node) for node in graph.nodes],
-        "subgraphs": {name: graph_json(nested) for name, nested in graph.subgraphs.items()},
-        "problems": list(graph.problems),
-        "text": graph.text,
-    }
+def graph_json(graph: Graph) -> Iterator[str]:
+    """A graph as JSON text, a node a line, in pieces: as one tree of Python values a large one would take a gigabyte.
+
+    See ``arguments.to_json`` for arguments.
+    """
+    yield f'{{"name": {json.dumps(graph.name)}, "stage": {json.dumps(graph.stage)}, "nodes": ['
+    for place, node in enumerate(graph.nodes):
+        yield (",\n" if place else "\n") + json.dumps(_node(node))
+    yield '], "subgraphs": {'
+    for place, (name, nested) in enumerate(graph.subgraphs.items()):
+        yield (",\n" if place else "\n") + json.dumps(name) + ": "
+        yield from graph_json(nested)
+    yield f'}}, "problems": {json.dumps(graph.problems)}, "text": {json.dumps(graph.text)}}}'
 
 
 def _node(node: Node) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from fxscope.graph.annotation import module_of, original_of, parse_meta, parse_s
 from fxscope.graph.arguments import node_refs
 from fxscope.graph.expression import BINARY, Call, UnknownExpression, convert, dotted, node_of
 from fxscope.graph.heap import no_collections
-from fxscope.graph.printed import isolate, mend, source_lines, syntax_tree
+from fxscope.graph.printed import cut_body, isolate, mend, piece_statements, source_lines, syntax_tree
 from fxscope.graph.records import Arg, Graph, Node, Role
 
 _TRAILING = re.compile(r'["\w,)]\s+# (\S.*)$')
@@ -40,6 +40,9 @@ def _parse(text: str, stage: str, name: str) -> Graph:
     source, classes = isolate(_CONTROLS.sub(" ", text.replace("\r\n", "\n")))
     if not source:
         return Graph(name=name, stage=stage, problems=["no graph in this text: it has no `def forward`"], text=text)
+    if (graph := _in_pieces(source, classes, stage)) is not None:
+        graph.name = name or graph.name
+        return graph
     try:
         tree = syntax_tree(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -63,14 +66,36 @@ def _parse(text: str, stage: str, name: str) -> Graph:
     return graph
 
 
-class _Reader:
-    """Reads one printed text. ``lines`` are for the comments, which ``ast`` drops."""
+def _in_pieces(source: str, classes: dict[str, str], stage: str) -> Graph | None:
+    """A long graph, a few thousand lines at a time; None for a short one, and where anything is odd, for then it is read whole."""
+    head, pieces = cut_body(source)
+    if not pieces:
+        return None
+    try:
+        graph = _Reader(source.split("\n"), classes, stage, pieces).graph(syntax_tree(head))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None  # reading it whole says what is wrong
+    return None if graph.problems else graph
 
-    def __init__(self, lines: list[str], classes: dict[str, str], stage: str) -> None:
+
+class _Reader:
+    """Reads one printed text. ``lines`` are for the comments, which ``ast`` drops, and ``pieces`` what the tree lacks."""
+
+    def __init__(
+        self, lines: list[str], classes: dict[str, str], stage: str, pieces: list[tuple[int, int]] | None = None
+    ) -> None:
         self.lines = lines
         self.classes = classes
         self.stage = stage
+        self.pieces = pieces or []
         self.sources = source_lines(lines)
+
+    def rest_of(self, function: ast.FunctionDef) -> Iterator[ast.stmt]:
+        """The statements of its body that were cut out of the tree."""
+        if self.pieces and function.body[-1].lineno <= self.pieces[0][0]:
+            pieces, self.pieces = self.pieces, []
+            return piece_statements(self.lines, pieces)
+        return iter(())
 
     def graph(self, tree: ast.ClassDef | ast.FunctionDef) -> Graph:
         """Records of a class and the classes nested in it."""
@@ -109,7 +134,7 @@ class _Body:
         unpacked = any(self._unpacker(statement) for statement in function.body)
         if not unpacked:
             self._signature(function.args)
-        statements = iter(function.body)
+        statements = itertools.chain(function.body, self.reader.rest_of(function))
         for statement in statements:
             try:
                 self._statement(statement, statements)

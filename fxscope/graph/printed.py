@@ -6,10 +6,12 @@ import ast
 import re
 import textwrap
 import warnings
+from collections.abc import Iterator
 
 from fxscope.graph.annotation import parse_source
 from fxscope.source import SourceLine
 
+PIECE = 4000  # lines of a long graph that are parsed at once
 _CLASS = re.compile(r"^([ \t]*)class (.*?)\(torch\.nn\.Module\):[ \t]*$", re.MULTILINE)
 _FORWARD = re.compile(r"^([ \t]*)def forward\(", re.MULTILINE)
 
@@ -31,6 +33,54 @@ def syntax_tree(source: str) -> ast.ClassDef | ast.FunctionDef:
     if not isinstance(first, (ast.ClassDef, ast.FunctionDef)):
         raise SyntaxError("neither a class nor a function")
     return first
+
+
+def cut_body(source: str) -> tuple[str, list[tuple[int, int]]]:
+    """The source with blank lines for most of a long forward's body, and which lines (from, to) these are, in pieces.
+
+    A syntax tree takes eight kilobytes a line, so that of a whole graph of 200,000 nodes more than a gigabyte.
+    """
+    lines = source.split("\n")
+    start = next((number for number, line in enumerate(lines) if line.lstrip().startswith("def forward(")), None)
+    if start is None or len(lines) - start < 3 * PIECE:
+        return source, []
+    signature = (number for number in range(start, len(lines)) if lines[number].rstrip().endswith(":"))
+    opened = next((n for n in signature if n == start or lines[n].lstrip().startswith(")")), len(lines))
+    outer = len(lines[start]) - len(lines[start].lstrip())
+    body = " " * (outer + 4)
+    pieces: list[tuple[int, int]] = []
+    begin, end = -1, len(lines)
+    for number in range(opened + PIECE, len(lines)):
+        line = lines[number]
+        if line.strip() and not line.startswith(body):
+            end = number
+            break
+        if number >= begin + PIECE and line.startswith(body) and line[len(body) : len(body) + 1] not in (" ", "#", ""):
+            if begin >= 0:
+                pieces.append((begin, number))
+            begin = number
+    if begin < 0:
+        return source, []
+    pieces.append((begin, end))
+    first = pieces[0][0]
+    return "\n".join([*lines[:first], *[""] * (end - first), *lines[end:]]), pieces
+
+
+def piece_statements(lines: list[str], pieces: list[tuple[int, int]]) -> Iterator[ast.stmt]:
+    """The statements of these pieces, with their line in the whole text.
+
+    Raises:
+        SyntaxError: A piece by itself is no Python.
+    """
+    for begin, end in pieces:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            block = ast.parse("if 1:\n" + "\n".join(lines[begin:end])).body
+        if len(block) != 1 or not isinstance(block[0], ast.If):
+            raise SyntaxError("a piece that is not of one block")
+        for statement in block[0].body:
+            statement.lineno += begin - 1
+            yield statement
 
 
 def isolate(text: str) -> tuple[str, dict[str, str]]:

@@ -103,6 +103,14 @@ class ByteSource:
             return True  # unlinked, but still there for us
         return at_path.st_ino != self.inode or at_path.st_size >= end
 
+    def let_go(self, start: int, end: int) -> None:
+        """Unmap the pages between two offsets until they are read again: the file cache keeps them, this process need not."""
+        advice = getattr(mmap, "MADV_DONTNEED", None)  # not on Windows
+        start -= start % mmap.PAGESIZE
+        end -= end % mmap.PAGESIZE
+        if advice is not None and isinstance(self.data, mmap.mmap) and start < end:
+            self.data.madvise(advice, start, end - start)
+
     def close(self) -> None:
         """Unmap."""
         if isinstance(self.data, mmap.mmap):

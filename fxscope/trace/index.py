@@ -42,6 +42,8 @@ LAZY = frozenset(
     }
 )
 _MOST_ON_ONE_LINE = 8  # broken events that are looked behind, so that a line of nothing else costs no more
+_HELD = 32 << 20  # bytes of a log that are held while it is read
+_AROUND = 1 << 16  # bytes that the kernel maps around one that is touched
 _NAMED = frozenset(name.encode() for name in LAZY)
 
 
@@ -113,6 +115,7 @@ class LogIndex:
         self.kept: Kept | None = None
         self.disused = ""
         self._kind_of: dict[bytes, int] = {}
+        self._touched = 0  # bytes since pages were last let go
         self._tail = 0  # offset of the first line that is not yet taken in
 
     def __len__(self) -> int:
@@ -149,7 +152,7 @@ class LogIndex:
         """
         data = self.source.data
         size = len(data)
-        position = self._tail
+        position = held = self._tail
         before = len(self.starts)
         search = NEXT_LINE.search
         match = HEADER.match
@@ -166,6 +169,9 @@ class LogIndex:
             else:
                 self._take(sink, position, end, header)
             position = end
+            if position - held > _HELD:
+                self.source.let_go(held, position)
+                held = position
         if final and size and size > self._tail and not self._ends_whole(size):
             self.took_torn_tail = True
         self._tail = position
@@ -229,6 +235,7 @@ class LogIndex:
         """
         data = self.source.data
         start = self.starts[number]
+        self._touch(0)
         header = HEADER.match(data, start) if self.source.reaches(self.ends[number]) else None
         if header is None:
             raise BadEnvelope("the log changed under the reader")
@@ -246,6 +253,7 @@ class LogIndex:
         stop = self.source.data.find(b"\n", self.starts[number], end)
         if stop < 0:
             return ""
+        self._touch(end - stop)
         return payload_text(self.source.data, stop + 1, end if most is None else min(end, stop + 1 + most))
 
     def when(self, number: int) -> bytes:
@@ -257,6 +265,13 @@ class LogIndex:
         """Bytes of one payload as it lies in the log."""
         stop = self.source.data.find(b"\n", self.starts[number], self.ends[number])
         return 0 if stop < 0 else max(0, self.ends[number] - stop - 3)
+
+    def _touch(self, size: int) -> None:
+        """Count what is read here and there, and let go of it before it is the whole log."""
+        self._touched += size + _AROUND
+        if self._touched > _HELD:
+            self.source.let_go(0, self._tail)
+            self._touched = 0
 
     def _add(self, name: bytes, start: int, end: int) -> int:
         kind = self._kind_of.get(name)
