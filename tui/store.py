@@ -21,6 +21,7 @@ from fxscope.recording.records import (
     LimitHit,
     Recompile,
     Session,
+    ShapeEvent,
     Totals,
 )
 
@@ -181,6 +182,16 @@ class Store:
         """Compile phases as trace events."""
         with self._lock:
             return list(self._opened().timeline())
+
+    def shapes(self) -> list[ShapeEvent]:
+        """Symbolic sizes: made, fixed, guarded."""
+        with self._lock:
+            return list(self._opened().shape_events)
+
+    def metrics(self, compile_: Compile) -> dict[str, Any]:
+        """Everything that torch measured of a compile."""
+        with self._lock:
+            return self._opened().metrics(compile_)
 
     def parts(self) -> Parts:
         """What the report says beside findings and totals: exports, ranks, kernels and their nodes, vLLM, links."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fxscope_tui.widgets.document import Document
 
 pytestmark = pytest.mark.shared
 
@@ -95,3 +96,27 @@ async def test_eighty_columns_show_a_node_in_full_below_the_table(gpt2, opened, 
         assert "sdpa_attention.py:168  attn_output = attn_output.transpose(1, 2)" in driver.frame()
         await driver.press("question_mark", "down")
         assert "graph.stage" in driver.frame()  # the id has no column here: the line below the list tells it
+
+
+async def test_a_compile_tells_who_called_it_its_sizes_and_why_it_was_begun_anew(gpt2, opened):
+    async with opened(gpt2, size=(120, 50)) as driver:
+        driver.app.select_compile("1/1_1")
+        await driver.press("9")
+        detail = driver.app.view.query_one(Document).page_text()
+        assert "CALLED FROM" in detail
+        assert "h200_traces.py:12" in detail
+        assert "s70 = L['input_ids'].size()[1] (now 96)" in detail
+        driver.app.select_compile("1/0")
+        await driver.settle()
+        assert "restarted: Unknown fail_and_restart_analysis" in driver.app.view.query_one(Document).page_text()
+        await driver.press("2")
+        assert "It ended as restarted: Unknown fail_and_restart_analysis" in driver.frame()
+
+
+async def test_what_torch_measured_of_a_compile_is_one_of_its_texts(gpt2, opened):
+    async with opened(gpt2) as driver:
+        driver.app.select_compile("3/0")
+        await driver.press("8", "s")
+        await driver.type("compilation_metrics")
+        await driver.press("enter")
+        assert '"compile_id": "3/0"' in "\n".join(driver.app.view.code.lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from ..widgets.virtual_table import Column, Rows
 from .pick import PickScreen
 from .view import View, fact
 
+METRICS = "compilation_metrics"  # no text of the log, but what torch measured of the compile, as JSON
 _SKIP = {"fxscope.launches", "fxscope.session", "fxscope.config", "fxscope.end"}
 
 
@@ -54,6 +56,8 @@ def texts_of(compile_: Compile | None, snapshot: Snapshot) -> list[CodeText]:
         for artifact in snapshot.artifacts
         if artifact.compile_key is None and not artifact.name.startswith("fxscope.")
     ]
+    if compile_ is not None and compile_.metrics:
+        others.append(CodeText(METRICS, -1, 0, "python"))
     others.sort(key=lambda text: "BYTECODE" not in text.label)
     generated = [text for text in code if text.stage.endswith(".code")]
     graphs = [text for text in code if not text.stage.endswith(".code")]
@@ -134,6 +138,8 @@ class CodeTextView(View):
         compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
 
         def job() -> tuple[str, Provenance | None]:
+            if text.label == METRICS and compile_ is not None:
+                return json.dumps(store.metrics(compile_), indent=2, default=str), None
             code = store.text(text.event)
             if not text.stage.endswith(".code") or compile_ is None:
                 return code, None
@@ -150,7 +156,7 @@ class CodeTextView(View):
             [("text ", "dim"), (f"\u2039{text.label}\u203a", "accent"), (f" ({number}/{len(self.texts)})", "dim")],
             fact("of", "the run") if text.of_run else fact("compile", self.compile_key),
             fact("lines", f"{self.code.count():,}"),
-            fact("size", size_text(text.size)),
+            *([fact("size", size_text(text.size))] if text.size else []),
         ]
         if provenance is not None and provenance.nodes_of:
             cells.append(fact("kernels", len(provenance.nodes_of)))
@@ -167,7 +173,7 @@ class CodeTextView(View):
         if len(self.texts) <= 3 or step < 0:
             self._show(self.texts[(at + step) % len(self.texts)])
             return
-        rows = [(text.label, size_text(text.size)) for text in self.texts]
+        rows = [(text.label, size_text(text.size) if text.size else "") for text in self.texts]
         columns = (Column("text", flex=True, keep=9), Column("size", right=True))
 
         def done(picked: int | None) -> None:

@@ -73,7 +73,8 @@ class StagesView(View):
         compile_ = self.compile
         stages = graph_stages(compile_) if compile_ else []
         if compile_ is None or not stages:
-            why = f"\n\nIt ended as {compile_.status}: {compile_.failure or 'no reason was logged'}" if compile_ else ""
+            reason = (compile_.failure or compile_.restart_reason or "no reason was logged") if compile_ else ""
+            why = f"\n\nIt ended as {compile_.status}: {reason}" if compile_ else ""
             self.graph = None
             self._shown_key = ()
             self.empty(self.EMPTY + why)

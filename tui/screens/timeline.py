@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from textual.app import ComposeResult
 
-from fxscope.recording.records import Compile
+from fxscope.recording.records import Compile, ShapeEvent
 
+from ..compile_text import SHADES, Phase, compile_blocks, shapes_by_compile
 from ..frames import glyph, seconds_text
 from ..spans import Cell, Span
 from ..store import Snapshot
-from ..widgets.document import Block, Document
+from ..widgets.document import Document
 from ..widgets.line_view import LineView
 from ..widgets.virtual_table import Column, Rows, VirtualTable
 from .view import View, fact
 
-SHADES = {
-    "dynamo": ("\u2588", "info"),
-    "aot": ("\u2593", "warn"),
-    "inductor": ("\u2592", "good"),
-    "backward": ("\u2591", "accent"),
-}
 CELLS = 40
 
 
 class TimelineView(View):
-    """A row per compile with a bar of its phases, placed in time; below, the phases of the one under the cursor."""
+    """A row per compile with a bar of its phases, placed in time; below, what is known of the one under the cursor."""
 
     NAME = "timeline"
     TERMS = "\u2588 dynamo traces  \u2593 aot splits  \u2592 inductor makes kernels  \u2591 backward"
@@ -38,7 +34,8 @@ class TimelineView(View):
 
     def __init__(self) -> None:
         super().__init__()
-        self._events: dict[str, list[tuple[int, str, float]]] = {}
+        self._phases: Mapping[str, list[Phase]] = {}
+        self._shapes: Mapping[str, list[ShapeEvent]] = {}
         self._loaded = -1
 
     def body(self) -> ComposeResult:
@@ -96,11 +93,15 @@ class TimelineView(View):
         if self._loaded != len(snapshot.compiles):
             self._loaded = len(snapshot.compiles)
             store = self.scope.store
-            self.load(lambda: nest(store.timeline()), self._take_events, group="events")
+
+            def job() -> tuple[Mapping[str, list[Phase]], Mapping[str, list[ShapeEvent]]]:
+                return nest(store.timeline()), shapes_by_compile(store.shapes())
+
+            self.load(job, self._take_events, group="events")
         self._detail()
 
-    def _take_events(self, events: dict[str, list[tuple[int, str, float]]]) -> None:
-        self._events = events
+    def _take_events(self, found: tuple[Mapping[str, list[Phase]], Mapping[str, list[ShapeEvent]]]) -> None:
+        self._phases, self._shapes = found
         self._detail()
 
     def here(self) -> Compile | None:
@@ -126,32 +127,8 @@ class TimelineView(View):
         compile_ = self.here()
         if compile_ is None:
             return
-        lines: list[Cell] = [
-            [(f"{compile_.key} ", "strong"), (compile_.function, ""), (f"  {seconds_text(compile_.seconds)}", "dim")]
-        ]
-        whole = max(compile_.seconds or 0.0, sum(compile_.phases.values()), 1e-9)
-        for name, seconds in sorted(compile_.phases.items(), key=lambda item: -item[1]):
-            shade, style = SHADES.get(name, ("\u2588", "dim"))
-            bar = shade * max(1, round(30 * seconds / whole))
-            lines.append(
-                [(f"  {name:<12}", ""), (f"{seconds_text(seconds):>6} {seconds / whole:>4.0%} ", "dim"), (bar, style)]
-            )
-        if compile_.caches:
-            lines.append(
-                [
-                    ("  caches      ", "dim"),
-                    (", ".join(f"{name} {result}" for name, result in compile_.caches.items()), ""),
-                ]
-            )
-        events = self._events.get(compile_.id.split("#")[0]) or self._events.get(compile_.key.split("#")[0]) or []
-        blocks = [Block(lines)]
-        if events:
-            rows: list[Cell] = ["", [("PHASES AS LOGGED", "accent"), ("   the longest, nested", "dim")]]
-            floor = max((seconds for _, _, seconds in events), default=0.0) / 200
-            for depth, name, seconds in events:
-                if seconds >= floor:
-                    rows.append([("  " + "  " * depth, ""), (name, ""), (f"  {seconds_text(seconds)}", "dim")])
-            blocks.append(Block(rows))
+        phases = self._phases.get(compile_.id.split("#")[0]) or self._phases.get(compile_.key.split("#")[0]) or []
+        blocks = compile_blocks(compile_, phases, self._shapes.get(compile_.key, ()))
         self.query_one(Document).show(blocks, keep=False)
 
     def on_line_view_chosen(self, event: LineView.Chosen) -> None:
@@ -199,7 +176,7 @@ def when(compile_: Compile, start: float, end: float) -> list[Span]:
     return spans
 
 
-def nest(events: list[dict[str, Any]]) -> dict[str, list[tuple[int, str, float]]]:
+def nest(events: list[dict[str, Any]]) -> dict[str, list[Phase]]:
     """Complete trace events as (depth, name, seconds) in order of their start, by compile id."""
     by_compile: dict[str, list[tuple[float, float, str]]] = {}
     for event in events:
@@ -207,7 +184,7 @@ def nest(events: list[dict[str, Any]]) -> dict[str, list[tuple[int, str, float]]
         key = args.get("compile_id") if isinstance(args, dict) else None
         if event.get("ph") == "X" and isinstance(key, str) and isinstance(event.get("dur"), (int, float)):
             by_compile.setdefault(key, []).append((float(event["ts"]), float(event["dur"]), str(event.get("name"))))
-    nested: dict[str, list[tuple[int, str, float]]] = {}
+    nested: dict[str, list[Phase]] = {}
     for key, found in by_compile.items():
         found.sort(key=lambda item: (item[0], -item[1]))
         ends: list[float] = []
