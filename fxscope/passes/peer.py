@@ -65,10 +65,12 @@ def capability_based(gm: GraphModule, supports: Supports, seconds: float = 10.0)
     thread.start()
     thread.join(seconds)
     took = time.perf_counter() - begun
-    if thread.is_alive():
-        # The only way to stop Python code in another thread: an exception at its next bytecode.
+    until = time.perf_counter() + 10
+    while thread.is_alive() and time.perf_counter() < until:
+        # The only way to stop Python code in another thread: an exception at its next bytecode. Again, because one that comes
+        # inside a finalizer or a callback of the garbage collector is swallowed there.
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_TimeIsUpError))
-        thread.join(10)
+        thread.join(0.2)
     if not found:
         return Peer(islands=None, seconds=took, text=f"CapabilityBasedPartitioner: not finished after {took:.1f} s")
     if isinstance(found[0], str):

@@ -157,7 +157,7 @@ def test_config_per_thread_and_forced_config(tmp_path: Path, log_events: Events)
     (log,) = logs(tmp_path / "forced")
     for row in artifacts(log_events(log), "fxscope.config"):
         assert row["values"]["torch._dynamo.config.recompile_limit"] == 5
-    unknown = start(script, tmp_path / "unknown", "--config", "no_such_setting=5", "--backend", "inductor")
+    unknown = start(script, tmp_path / "unknown", "--config", "no_such_setting=5", "--backend", "aot_eager")
     assert "no_such_setting" in unknown.stderr
 
 
