@@ -44,7 +44,7 @@ def graph_breaks_page() -> str:
     lines = [
         "# Graph breaks",
         "",
-        f"Torch's registry knows {len(table)} kinds of graph break (torch 2.13). Each has a cause family, which is a finding id",
+        f"Torch's registries know {len(table)} kinds of graph break (torch 2.11 to 2.15). Each has a cause family, which is a finding id",
         "([findings](findings.md)), and an advice. What a break names (the function, the operator) and where it lies sharpen the",
         "cause: a skipped function that is `time.perf_counter` is `clock`, one that lies in an installed package is `library-code`.",
         "Where the user's line can be rewritten, the finding shows it before and after.",

@@ -15,11 +15,11 @@ from click.testing import CliRunner
 
 import fxscope
 from fxscope.cli.check import command
-from fxscope.diagnosis.budget import Budget, baseline_of, load_baseline, save_baseline, violations
-from fxscope.diagnosis.diagnose import diagnose
+from fxscope.diagnosis.budget import Budget, Violation, baseline_of, load_baseline, save_baseline, violations
+from fxscope.diagnosis.diagnose import diagnose, explain_records
 from fxscope.diagnosis.findings import Finding
 from fxscope.errors import CheckFailed, UnreadableError, UsageError
-from fxscope.report.github import annotation
+from fxscope.report.github import annotation, failure
 from fxscope.report.junit import junit
 from fxscope.report.sarif import sarif
 
@@ -92,13 +92,19 @@ def test_baseline_round_trip(printing: Path, storm: Path, tmp_path: Path) -> Non
     assert run(printing, "--baseline", file)[0] is None
     error, output = run(storm, "--baseline", file)
     assert isinstance(error, CheckFailed)
-    assert "recompiles of f (recompiles_values.py) by changing-global, known 0" in output
+    assert "7 recompiles of f (recompiles_values.py) by changing-global, known 0" in output  # one more was refused
+    assert (
+        "f x7 and 1 refused: COUNTER == 7 [changing-global]" in output or "f x7 and 1 refused: G['COUNTER']" in output
+    )
     save_baseline(file, baseline_of(fxscope.open(storm)))
     error, output = run(printing, "--baseline", file)
     assert "new graph break at breaks_calls.py" in output
     (violation,) = violations(fxscope.open(printing), Budget(), load_baseline(file))
-    assert violation.fix
-    assert violation.fix == (fxscope.open(printing).graph_breaks[0].fix or "").split("\n")[0]
+    report = fxscope.open(printing)
+    explain_records(report)
+    first = (report.graph_breaks[0].fix or "").split("\n")[0]
+    assert first
+    assert violation.details == (first,)
 
 
 def test_a_baseline_does_not_mind_moved_lines(printing: Path) -> None:
@@ -231,6 +237,17 @@ def test_github_annotation_is_escaped() -> None:
     )
     finding = Finding(ids=["print"], category="breaks", severity="info", title="t")
     assert annotation(finding) == "::notice title=fxscope%3A print::t. "
+
+
+def test_what_failed_is_an_error_of_github(storm: Path, tmp_path: Path) -> None:
+    violation = Violation(rule="baseline", message="new", details=("", "mend it"), file="/repo/a.py", line=3)
+    assert failure(violation, "/repo") == "::error file=a.py,line=3,title=fxscope%3A baseline::new%0Amend it"
+    error, output = run(storm, "--max-recompiles", "0", "--github")
+    assert isinstance(error, CheckFailed)
+    assert output.splitlines()[0].startswith("::error file=")
+    assert "title=fxscope%3A max-recompiles::7 recompiles, allowed 0%0A" in output
+    _, output = run(storm, "--github")  # each finding that fails is told once
+    assert output.count("title=fxscope%3A recompile-storm") == 1
 
 
 def test_files_are_written_by_the_command(printing: Path, tmp_path: Path) -> None:
