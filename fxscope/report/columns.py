@@ -59,8 +59,8 @@ def print_compiles(rows: list[Compile], console: Console) -> None:
             console.print(line.append_text(part).append(tail if number == 0 else ""), soft_wrap=True)
 
 
-def once_for_all_ranks(rows: list[Compile]) -> list[Compile]:
-    """Compiles of which several ranks have the same, told once: ``0/0 ×8``, with the time of the slowest."""
+def same_on_ranks(rows: list[Compile]) -> list[tuple[str, Compile]]:
+    """Compiles of which several ranks have the same, told once: ``0/0 ×8``, and the slowest of them."""
     groups: dict[tuple[object, ...], list[Compile]] = {}
     for row in rows:
         key = (row.id, row.rank is None, row.function, row.file, row.line, row.status, row.nodes, row.guards)
@@ -68,9 +68,13 @@ def once_for_all_ranks(rows: list[Compile]) -> list[Compile]:
     told = []
     for group in groups.values():
         slowest = max(group, key=lambda row: row.seconds or 0.0)
-        several = len(group) > 1
-        told.append(msgspec.structs.replace(slowest, key=f"{slowest.id} ×{len(group)}") if several else slowest)
+        told.append((f"{slowest.id} ×{len(group)}" if len(group) > 1 else slowest.key, slowest))
     return told
+
+
+def once_for_all_ranks(rows: list[Compile]) -> list[Compile]:
+    """The same as rows that can be printed: their key says how many they stand for."""
+    return [msgspec.structs.replace(row, key=key) for key, row in same_on_ranks(rows)]
 
 
 def short_path(path: str) -> str:

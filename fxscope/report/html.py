@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fxscope.errors import FxscopeError, MissingError
+from fxscope.recording.spans import spans
 from fxscope.report.blocks import blocks
+from fxscope.report.columns import same_on_ranks
 from fxscope.report.safe import plain, plain_line
 from fxscope.report.summary import count, seconds, summary_line
 from fxscope.report.tallies import cache_rows, export_of, phase_seconds
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from fxscope.recording.records import Compile, Guard
 
 BUDGET = 3_500_000  # characters of graphs, code and guards on one page
+_FEW_RANKS = 8  # of more, what they have alike is shown once
 # What is worth its place first.
 _ORDER = (
     "dynamo",
@@ -47,8 +50,9 @@ class Text(msgspec.Struct, kw_only=True):
 
 
 class Entry(msgspec.Struct, kw_only=True):
-    """One compile with its texts."""
+    """One compile with its texts; ``key`` is its own, or says on how many ranks it is the same."""
 
+    key: str
     row: Any
     texts: list[Text]
 
@@ -93,6 +97,7 @@ def render_html(recording: Recording) -> str:
     export = export_of(recording)
     return environment.get_template("report.html.j2").render(
         session=recording.session,
+        facts=_facts(recording),
         totals=recording.totals,
         summary=summary_line(recording),
         breaks=recording.graph_breaks,
@@ -111,6 +116,15 @@ def render_html(recording: Recording) -> str:
     )
 
 
+def _facts(recording: Recording) -> list[str]:
+    session = recording.session
+    facts = [f"torch {session.torch}" if session.torch else "", f"python {session.python}" if session.python else ""]
+    facts += [f"{session.processes} processes"] if session.processes > 1 else []
+    facts += [f"rank{'s' if len(session.ranks) > 1 else ''} {spans(session.ranks)}"] if session.ranks else []
+    facts += [f"exit code {session.exit_code}"] if session.exit_code is not None else []
+    return [plain_line(fact) for fact in (*facts, *session.devices) if fact]
+
+
 def _entries(recording: Recording) -> tuple[list[Entry], int]:
     """Compiles with as many of their texts as the budget allows, and how many texts it did not."""
     wanted: list[tuple[int, Compile, str, int, int]] = []
@@ -120,7 +134,10 @@ def _entries(recording: Recording) -> tuple[list[Entry], int]:
     }
     shapes = _shape_lines(recording)
     made["symbolic shapes"] = lambda row: "\n".join(shapes[row.key])
-    for row in recording.compiles:
+    rows = [(row.key, row) for row in recording.compiles]
+    if len(recording.session.ranks) > _FEW_RANKS:
+        rows = same_on_ranks(recording.compiles)
+    for _, row in rows:
         wanted += [
             (
                 _ORDER.index(text.stage),
@@ -154,7 +171,7 @@ def _entries(recording: Recording) -> tuple[list[Entry], int]:
         else:
             spent += size
         texts.setdefault(row.key, []).append((order, Text(title=title, size=size, text=text)))
-    entries = [Entry(row=row, texts=[text for _, text in texts.get(row.key, [])]) for row in recording.compiles]
+    entries = [Entry(key=key, row=row, texts=[text for _, text in texts.get(row.key, [])]) for key, row in rows]
     return entries, left_out
 
 

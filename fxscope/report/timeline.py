@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from fxscope.recording.recording import Recording
 
+MOST_THREADS = 24  # of a thousand ranks, those that compiled longest
 MOST_BOXES = 1500  # of one page; what is too short to be seen goes first
 
 
@@ -40,12 +41,19 @@ class Lane(msgspec.Struct, kw_only=True):
 
 
 class Timeline(msgspec.Struct, kw_only=True):
-    """All boxes and their rows. ``seconds`` is the whole span, ``left_out`` how many boxes were too short to draw."""
+    """All boxes and their rows.
+
+    Attributes:
+        seconds: The whole span.
+        left_out: How many boxes were too short to draw.
+        threads_left_out: How many threads are not drawn, because there are too many.
+    """
 
     lanes: list[Lane]
     boxes: list[Box]
     seconds: float
     left_out: int
+    threads_left_out: int
 
 
 def make_timeline(recording: Recording) -> Timeline | None:
@@ -69,7 +77,9 @@ def make_timeline(recording: Recording) -> Timeline | None:
     for event in kept:
         threads.setdefault((event.get("pid"), event.get("tid")), []).append(event)
     ranks = recording.session.ranks
-    for (process, thread), members in sorted(threads.items(), key=lambda item: str(item[0])):
+    drawn = heapq.nlargest(MOST_THREADS, threads, key=lambda thread: sum(event["dur"] for event in threads[thread]))
+    for process, thread in sorted(drawn, key=_thread_order):
+        members = threads[process, thread]
         if len(threads) > 1:
             who = f"rank {process}" if process in ranks else f"process {process}"
             lanes.append(Lane(number=len(lanes), label=f"{who}, thread {thread}" if thread else who))
@@ -88,7 +98,19 @@ def make_timeline(recording: Recording) -> Timeline | None:
                     compile_id=str(args.get("compile_id") or "") if isinstance(args, dict) else "",
                 )
             )
-    return Timeline(lanes=lanes, boxes=boxes, seconds=span / 1e6, left_out=number - len(kept))
+    return Timeline(
+        lanes=lanes,
+        boxes=boxes,
+        seconds=span / 1e6,
+        left_out=number - len(kept),
+        threads_left_out=len(threads) - len(drawn),
+    )
+
+
+def _thread_order(thread: tuple[Any, Any]) -> tuple[float, str, str]:
+    """By number, where a process has one: a log may say anything."""
+    process = thread[0]
+    return (process if isinstance(process, (int, float)) else float("inf"), str(process), str(thread[1]))
 
 
 def _nested(events: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
