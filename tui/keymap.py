@@ -143,6 +143,7 @@ KEYS: tuple[Key, ...] = (
     Key("recompiles.open", "enter", "choose", "guards", "Go to the guards of the entry that did not match.", 10),
     Key("code.which", "s", "view.stage(1)", "text", "Choose the text: forward, backward, bytecode, ...", 10),
     Key("code.which_back", "S", "view.stage(-1)", "text back", "The text before."),
+    Key("code.compare", "d", "view.compare", "compare", "Compare with another text, side by side.", 12),
     Key("code.jump", "enter", "choose", "to node", "From a kernel to its graph node, where provenance is known.", 11),
     Key("timeline.open", "enter", "choose", "compile", "Select the compile under the cursor.", 10),
     Key("output.type", "i", "view.type", "type", "Type a line to the program.", 10),

@@ -256,3 +256,18 @@ async def test_a_mouse_selection_is_copied_as_it_is_drawn(gpt2, opened):
         whole = ["".join(text for text, _ in code.spans(line)) for line in (4, 5, 6)]
         chosen, _ = code.get_selection(Selection(Offset(3, 4), Offset(9, 6)))
         assert chosen == "\n".join([whole[0][3:], whole[1], whole[2][:9]])
+
+
+async def test_texts_of_two_compiles_are_compared(gpt2, opened):
+    async with opened(gpt2, size=(160, 30)) as driver:
+        await driver.press("8", "d")
+        await driver.type("1/1_1 forward.code")
+        await driver.press("enter")
+        view = driver.app.view
+        diff = view.query_one(DiffView)
+        assert driver.app.focused is diff
+        assert "1/0_1 forward.code ↔ 1/1_1 forward.code" in driver.frame()
+        assert (diff.rows[0].left, diff.rows[0].right) == ("# AOT ID: ['0_forward']", "# AOT ID: ['2_forward']")
+        await driver.press("escape")
+        assert driver.app.focused is view.code
+        assert "text ‹forward.code›" in driver.frame()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from textual.app import ComposeResult
@@ -15,6 +15,7 @@ from ..provenance import Provenance
 from ..stages import stage_name
 from ..store import Snapshot
 from ..widgets.code_view import CodeView
+from ..widgets.diff_view import DiffRow, DiffView, align
 from ..widgets.line_view import LineView
 from ..widgets.virtual_table import Column, Rows
 from .pick import PickScreen
@@ -64,6 +65,26 @@ def texts_of(compile_: Compile | None, snapshot: Snapshot) -> list[CodeText]:
     return [*generated, *others, *graphs, *of_run]
 
 
+def same_text(text: CodeText, snapshot: Snapshot, key: str | None) -> list[tuple[str, CodeText]]:
+    """The text of the same name of every other compile, with the compile's key."""
+    others = [compile_ for compile_ in snapshot.compiles if compile_.key != key]
+    found = [
+        (compile_.key, CodeText(text.label, graph.event, graph.size, "python", graph.stage))
+        for compile_ in others
+        for graph in compile_.graphs
+        if stage_name(graph.stage, graph.index) == text.label
+    ]
+    if text.label == METRICS:
+        return [(compile_.key, text) for compile_ in others if compile_.metrics]
+    if not text.stage:
+        found += [
+            (artifact.compile_key, text._replace(event=artifact.event, size=artifact.size))
+            for artifact in snapshot.artifacts
+            if artifact.name == text.label and artifact.compile_key not in (None, key)
+        ]
+    return found
+
+
 def language_of(name: str) -> str:
     """Language of an artifact by its name."""
     if "BYTECODE" in name:
@@ -80,6 +101,11 @@ class CodeTextView(View):
         "This compile left no code.\n\n"
         "Inductor's output appears here for the inductor backend; other backends write none. Bytecode is logged by torch itself."
     )
+    DEFAULT_CSS = """
+    CodeTextView #code-diff { display: none; height: 1fr; }
+    CodeTextView.-diff #code-diff { display: block; }
+    CodeTextView.-diff #code-text { display: none; }
+    """
     about_compile = True
 
     def __init__(self) -> None:
@@ -91,8 +117,9 @@ class CodeTextView(View):
         self._pending_node: str | None = None
 
     def body(self) -> ComposeResult:
-        """The text."""
+        """The text; a comparison in its place."""
         yield CodeView(id="code-text").add_class("body")
+        yield DiffView(id="code-diff")
 
     @property
     def code(self) -> CodeView:
@@ -107,6 +134,7 @@ class CodeTextView(View):
     def compile_changed(self) -> None:
         """Another compile: its text of the same kind."""
         self.current = None
+        self.remove_class("-diff")
         self._list()
 
     def choose_stage(self, stage: str, index: int) -> None:
@@ -134,23 +162,40 @@ class CodeTextView(View):
     def _show(self, text: CodeText) -> None:
         self.current = text
         self._wanted = text.label
-        store = self.scope.store
+        self.remove_class("-diff")
+        store, read = self.scope.store, self._reader(self.compile_key)
         compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
 
         def job() -> tuple[str, Provenance | None]:
-            if text.label == METRICS and compile_ is not None:
-                return json.dumps(store.metrics(compile_), indent=2, default=str), None
-            code = store.text(text.event)
+            code = read(text)
             if not text.stage.endswith(".code") or compile_ is None:
                 return code, None
             return code, Provenance(code, store.kernel_maps(compile_, text.stage))
 
         self.load(job, lambda result: self._loaded(text, *result))
 
+    def _reader(self, key: str | None) -> Callable[[CodeText], str]:
+        """What reads a text of a compile, on a worker."""
+        store = self.scope.store
+        compile_ = self.snapshot.compile(key) if self.snapshot else None
+
+        def read(text: CodeText) -> str:
+            if text.label == METRICS and compile_ is not None:
+                return json.dumps(store.metrics(compile_), indent=2, default=str)
+            return store.text(text.event)
+
+        return read
+
     def _loaded(self, text: CodeText, code: str, provenance: Provenance | None) -> None:
         self.filled()
         self.provenance = provenance
         self.code.show(code, text.language)
+        self._tell_text(text)
+        if self._pending_node is not None:
+            self._go(self._pending_node)
+
+    def _tell_text(self, text: CodeText) -> None:
+        provenance = self.provenance
         number = self.texts.index(text) + 1 if text in self.texts else 0
         cells = [
             [("text ", "dim"), (f"\u2039{text.label}\u203a", "accent"), (f" ({number}/{len(self.texts)})", "dim")],
@@ -161,8 +206,6 @@ class CodeTextView(View):
         if provenance is not None and provenance.nodes_of:
             cells.append(fact("kernels", len(provenance.nodes_of)))
         self.tell(*cells)
-        if self._pending_node is not None:
-            self._go(self._pending_node)
 
     def do_stage(self, step: int) -> None:
         """Choose among the texts; with few of them, go to the next."""
@@ -184,9 +227,55 @@ class CodeTextView(View):
             PickScreen(f"Texts of {self.compile_key or 'the run'}", Rows(columns, rows), start=at), done
         )
 
+    def do_compare(self) -> None:
+        """Choose another text of this compile, or the same one of another compile."""
+        if self.current is None or self.snapshot is None:
+            return
+        choices = [(self.compile_key or "", text) for text in self.texts if text != self.current]
+        choices += same_text(self.current, self.snapshot, self.compile_key)
+        rows = [(key, text.label, size_text(text.size) if text.size else "") for key, text in choices]
+        columns = (Column("compile", keep=9), Column("text", flex=True, keep=9), Column("size", right=True))
+
+        def done(picked: int | None) -> None:
+            if picked is not None:
+                self._compare(*choices[picked])
+
+        self.app.push_screen(PickScreen(f"Compare {self.current.label} with", Rows(columns, rows)), done)
+
+    def _compare(self, key: str, other: CodeText) -> None:
+        read, mine, lines = self._reader(key), self.current, self.code.lines
+        assert mine is not None
+        titles = (f"{self.compile_key or ''} {mine.label}", f"{key} {other.label}")
+
+        def show(rows: list[DiffRow]) -> None:
+            self.add_class("-diff")
+            diff = self.query_one(DiffView)
+            diff.show(rows, titles)
+            diff.focus()
+            changes = sum(row.sign in "+-~" for row in rows)
+            self.tell(
+                [(f"{titles[0]} \u2194 {titles[1]}", "accent")],
+                fact("lines that differ", f"{changes:,}"),
+                [("n next, esc back", "dim")],
+            )
+
+        self.load(lambda: align(lines, read(other).split("\n"), 3), show, group="compare")
+
+    def back(self) -> bool:
+        """Leave the comparison."""
+        if not self.has_class("-diff"):
+            return False
+        self.remove_class("-diff")
+        self.code.focus()
+        if self.current is not None:
+            self._tell_text(self.current)
+        return True
+
     def on_line_view_chosen(self, event: LineView.Chosen) -> None:
         """From a kernel to its node."""
         event.stop()
+        if event.view is not self.code:
+            return
         if self.provenance is None or self.current is None:
             self.notify("only Inductor's output leads back to graph nodes")
             return

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from fxscope.recording.records import Compile, ShapeEvent
 
 from ..compile_text import SHADES, Phase, compile_blocks, shapes_by_compile
-from ..frames import glyph, seconds_text
+from ..frames import function_title, glyph, seconds_text
 from ..spans import Cell, Span
 from ..store import Snapshot
 from ..widgets.document import Document
@@ -76,7 +76,7 @@ class TimelineView(View):
             rows.append(
                 [
                     [(f"{sign} ", style), (compile_.key, "strong")],
-                    compile_.function,
+                    function_title(compile_.function),
                     f"+{seconds_text(compile_.started - start)}" if compile_.started else "",
                     (seconds_text(compile_.seconds), "strong"),
                     *(seconds_text(phases.get(name)) for name in ("dynamo", "aot", "inductor")),

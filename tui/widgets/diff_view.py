@@ -12,6 +12,7 @@ from ..highlight import highlight
 from ..spans import Span, Spans, clean, fit
 from .line_view import LineView
 
+LONG = 10_000  # lines of both texts
 SIDE_BY_SIDE = 90  # cells from which two columns are readable
 
 
@@ -32,7 +33,8 @@ def align(left: Sequence[str], right: Sequence[str], context: int | None = None)
         context: Equal lines to keep; None keeps all.
     """
     rows: list[DiffRow] = []
-    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
+    # Lines that a long text has everywhere (empty ones) would cost a square of their number.
+    matcher = difflib.SequenceMatcher(None, left, right, autojunk=len(left) + len(right) > LONG)
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
         if tag == "equal":
             rows += [DiffRow(a, b) for a, b in zip(left[i1:i2], right[j1:j2], strict=True)]
