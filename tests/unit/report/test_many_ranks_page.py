@@ -37,7 +37,7 @@ def test_the_terminal_page(recording: Recording) -> None:
     assert re.search(r"^  r7:5/0 +ok +graph_two", text, re.MULTILINE)
     assert "×n is the same on n ranks" in text
     assert re.search(r"^  ranks 0-6, 8-29 +2 ", text, re.MULTILINE)
-    assert "1/0 on ranks 0-29 forward.code" in text
+    assert "0/0 on ranks 0-29 forward.code" in text
     assert text.count("\n") < 90
 
 
