@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections import defaultdict
 from functools import cached_property
@@ -116,9 +117,26 @@ class Context:
 
     @cached_property
     def script(self) -> str:
-        """How to name the program in a command: its path as recorded, ``SCRIPT`` where the log does not know."""
-        argv = self.recording.session.argv
-        return shlex.join(argv) if argv else "SCRIPT"
+        """How to name the program in a command, behind ``fxscope run`` or ``fxscope try``: as recorded, or by the stacks of a bare log.
+
+        ``SCRIPT`` where nothing says it.
+        """
+        session = self.recording.session
+        if session.argv:
+            first = session.argv[0]
+            launched = (
+                first != "-m"
+                and not first.endswith(".py")
+                and not os.path.isfile(os.path.join(session.cwd or "", first))
+            )
+            return ("-- " if launched else "") + shlex.join(session.argv)
+        for compile_ in self.recording.compiles[:50]:
+            outer = next(
+                (line for line in compile_.stack if line.function == "<module>" and is_user_file(line.file)), None
+            )
+            if outer is not None:
+                return shlex.quote(outer.file)
+        return "SCRIPT"
 
     def try_command(self, change: str) -> str:
         """The command that tries one change."""

@@ -1,0 +1,50 @@
+"""How findings name the program in the commands that they offer: so that they can be copied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fxscope.diagnosis.context import Context
+from fxscope.source import SourceLine
+
+
+def context(argv: list[str], cwd: str | None = None, *stacks: tuple[SourceLine, ...]) -> Context:
+    recording: Any = SimpleNamespace(
+        session=SimpleNamespace(argv=argv, cwd=cwd), compiles=[SimpleNamespace(stack=stack) for stack in stacks]
+    )
+    return Context(recording)
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (["train.py", "--name", "a b"], "train.py --name 'a b'"),
+        (["-m", "package.train", "--steps", "3"], "-m package.train --steps 3"),
+        (["torchrun", "--nproc-per-node", "2", "train.py"], "-- torchrun --nproc-per-node 2 train.py"),
+        (["accelerate", "launch", "train.py"], "-- accelerate launch train.py"),
+    ],
+)
+def test_a_recorded_command_line_is_named_as_it_was_given(argv: list[str], named: str) -> None:
+    assert context(argv).try_command("dynamic") == f"fxscope try --what dynamic {named}"
+    assert (
+        context(argv)
+        .check_command("--max-graph-breaks 0")
+        .startswith(f"fxscope run --headless -o after.fxscope {named} && fxscope check after.fxscope")
+    )
+
+
+def test_a_script_without_a_suffix_is_no_launcher(tmp_path: Path) -> None:
+    (tmp_path / "train").write_text("import torch\n")
+    assert context(["train", "-v"], str(tmp_path)).script == "train -v"
+
+
+def test_a_bare_log_names_the_script_by_its_stacks() -> None:
+    library = SourceLine(file="/venv/lib/python3.12/site-packages/torch/x.py", line=1, function="<module>", code="")
+    script = SourceLine(file="/home/me/my runs/train.py", line=9, function="<module>", code="")
+    inner = SourceLine(file="/home/me/model.py", line=4, function="forward", code="")
+    assert context([], None, (inner,), (library, script, inner)).script == "'/home/me/my runs/train.py'"
+    assert context([], None, (inner,)).script == "SCRIPT"
