@@ -15,6 +15,27 @@ from fxscope.passes.module import clone
 FORMS = ("modules", "dynamo", "aten", "decomposed")
 
 
+class Twice(nn.Module):
+    """PyTorch issue 197539: one convolution called twice, batch norm after one call only."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.bn = nn.BatchNorm2d(8)
+
+    def forward(self, x, y):
+        return self.bn(self.conv(x)), self.conv(y)
+
+
+class OneConvTwoNorms(Twice):
+    def __init__(self):
+        super().__init__()
+        self.bn2 = nn.BatchNorm2d(8)
+
+    def forward(self, x, y):
+        return self.bn(self.conv(x)), self.bn2(self.conv(y))
+
+
 def stats(module, seed=0):
     """Statistics and affine parameters that make a wrong fold visible."""
     generator = torch.Generator().manual_seed(seed)

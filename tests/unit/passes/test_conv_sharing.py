@@ -13,28 +13,7 @@ from fxscope.passes.conv_bn import fold_conv_bn
 from fxscope.passes.convolution import Convolution, read_convolution
 from fxscope.passes.module import clone
 from fxscope.passes.stepper import Stepper
-from tests.unit.passes.folding import FORMS, check, graph_of, image, stats
-
-
-class Twice(nn.Module):
-    """PyTorch issue 197539: one convolution called twice, batch norm after one call only."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 8, 3, padding=1)
-        self.bn = nn.BatchNorm2d(8)
-
-    def forward(self, x, y):
-        return self.bn(self.conv(x)), self.conv(y)
-
-
-class OneConvTwoNorms(Twice):
-    def __init__(self):
-        super().__init__()
-        self.bn2 = nn.BatchNorm2d(8)
-
-    def forward(self, x, y):
-        return self.bn(self.conv(x)), self.bn2(self.conv(y))
+from tests.unit.passes.folding import FORMS, OneConvTwoNorms, Twice, check, graph_of, image, stats
 
 
 class BothReused(nn.Module):

@@ -13,28 +13,10 @@ from fxscope.passes.aten import to_aten
 from fxscope.passes.conv_bn import fold_conv_bn
 from fxscope.passes.module import clone
 from fxscope.passes.upstream import would_do
+from tests.unit.passes.folding import OneConvTwoNorms, Twice
 
 # A later torch may be right; then these tests have nothing to point at.
 KNOWN = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="measured on torch 2.13")
-
-
-class Twice(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 8, 3, padding=1)
-        self.bn = nn.BatchNorm2d(8)
-
-    def forward(self, x, y):
-        return self.bn(self.conv(x)), self.conv(y)
-
-
-class TwoNorms(Twice):
-    def __init__(self):
-        super().__init__()
-        self.other = nn.BatchNorm2d(8)
-
-    def forward(self, x, y):
-        return self.bn(self.conv(x)), self.other(self.conv(y))
 
 
 def fill(module):
@@ -76,7 +58,7 @@ def test_fuse_is_wrong_on_a_convolution_called_twice_and_we_name_it():
 @pytest.mark.parametrize(
     ("build", "inputs", "status"),
     [
-        (TwoNorms, pair(), "wrong"),
+        (OneConvTwoNorms, pair(), "wrong"),
         (lambda: nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4)), [torch.randn(2, 4, 5)], "wrong"),
         (lambda: nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(4)), [torch.randn(2, 4, 5)], "raised"),
         (lambda: nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4, affine=False)), [torch.randn(6, 5)], "raised"),

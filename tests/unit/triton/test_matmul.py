@@ -18,17 +18,9 @@ from fxscope.targets.triton.executable import TritonExecutable, first_candidate
 from fxscope.targets.triton.matmul import MatmulNest
 from fxscope.targets.triton.schedule import LIBRARY, candidates
 from fxscope.targets.triton.target import TritonTarget
+from tests.unit.triton.traced import graph
 
 CPU = torch.device("cpu")
-
-
-def graph(function: Any, *args: torch.Tensor) -> torch.fx.GraphModule:
-    gm = make_fx(function, tracing_mode="fake")(*args)
-    out = gm.graph.output_node()
-    if not isinstance(out.args[0], (tuple, list)):
-        out.args = ((out.args[0],),)
-        gm.recompile()
-    return gm
 
 
 def fused(number: int = -1) -> Any:
