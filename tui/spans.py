@@ -82,10 +82,10 @@ def fit(spans: Iterable[Span], width: int, *, middle: bool = False) -> list[Span
     fitted = list(spans)
     total = sum(cell_len(text) for text, _ in fitted)
     if middle and total > width > 8:
-        fitted = [("".join(text for text, _ in fitted), fitted[-1][1])]
-        head = head_of(fitted[0][0], width // 2 - 1)
-        tail = head_of(fitted[0][0][::-1], width - cell_len(head) - 1)[::-1]
-        fitted = [(f"{head}\u2026{tail}", fitted[0][1])]
+        head = _beginning(fitted, width // 2 - 1)
+        rest = width - 1 - sum(cell_len(text) for text, _ in head)
+        tail = _beginning([(text[::-1], style) for text, style in reversed(fitted)], rest)
+        fitted = [*head, ("\u2026", head[-1][1]), *((text[::-1], style) for text, style in reversed(tail))]
         total = sum(cell_len(text) for text, _ in fitted)
     if total <= width:
         if total < width:
@@ -111,6 +111,18 @@ def head_of(text: str, width: int) -> str:
         if used > width:
             return text[:number]
     return text
+
+
+def _beginning(spans: Iterable[Span], width: int) -> list[Span]:
+    """Spans as far as they fit into ``width`` cells."""
+    done: list[Span] = []
+    for text, style in spans:
+        piece = head_of(text, width)
+        done.append((piece, style))
+        width -= cell_len(piece)
+        if piece != text:
+            break
+    return done
 
 
 def wrap(spans: Iterable[Span], width: int, indent: int = 0) -> list[list[Span]]:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from fxscope_tui.widgets.document import Document
 
+DATA = Path(__file__).resolve().parent.parent / "data"
+
 pytestmark = pytest.mark.shared
 
 
@@ -120,3 +122,15 @@ async def test_what_torch_measured_of_a_compile_is_one_of_its_texts(gpt2, opened
         await driver.type("compilation_metrics")
         await driver.press("enter")
         assert '"compile_id": "3/0"' in "\n".join(driver.app.view.code.lines)
+
+
+async def test_aot_inductor_shows_its_code_before_what_belongs_to_no_compile(opened):
+    async with opened(DATA / "traces" / "aot_inductor.log.xz") as driver:
+        await driver.press("8")
+        assert "text ‹forward.code›" in driver.frame()
+        await driver.press("s")
+        await driver.type("torch_version")
+        await driver.press("enter")
+        assert "of the run" in driver.frame()
+        await driver.press("2", "s")
+        assert "aten.addmm.d" in driver.frame()

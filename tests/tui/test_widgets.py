@@ -30,9 +30,15 @@ def test_clean_leaves_nothing_that_acts(text):
     assert not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0x202A <= ord(c) <= 0x202E for c in safe)
 
 
-@given(st.lists(st.tuples(TEXT, st.sampled_from(["", "dim", "bad"])), max_size=5), st.integers(1, 80))
-def test_fit_gives_exactly_the_width(spans, width):
-    assert width_of(fit(spans_of(spans) if spans else [("", "")], width)) == width
+@given(st.lists(st.tuples(TEXT, st.sampled_from(["", "dim", "bad"])), max_size=5), st.integers(1, 80), st.booleans())
+def test_fit_gives_exactly_the_width(spans, width, middle):
+    assert width_of(fit(spans_of(spans) if spans else [("", "")], width, middle=middle)) == width
+
+
+def test_what_is_cut_in_the_middle_keeps_both_ends_and_their_styles():
+    cut = fit([("transformer.h.0", "strong"), (".mlp.c_proj.weight", "dim")], 20, middle=True)
+    assert plain(cut) == "transform…roj.weight"
+    assert {style for text, style in cut if text} == {"strong", "dim"}
 
 
 @given(

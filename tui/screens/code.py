@@ -157,11 +157,12 @@ class CodeTextView(View):
             self.empty()
             return
         if self.current is None or self.current not in self.texts:
-            self._show(next((text for text in self.texts if text.label == self._wanted), self.texts[0]))
+            self._show(next((text for text in self.texts if text.label == self._wanted), self.texts[0]), chosen=False)
 
-    def _show(self, text: CodeText) -> None:
+    def _show(self, text: CodeText, *, chosen: bool = True) -> None:
         self.current = text
-        self._wanted = text.label
+        if chosen:  # else another compile would be asked for what is only the first text of this one
+            self._wanted = text.label
         self.remove_class("-diff")
         store, read = self.scope.store, self._reader(self.compile_key)
         compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
