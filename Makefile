@@ -6,10 +6,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .PHONY: demo test check lint types contracts unit bench clean
 
-# Without numpy, which fxscope does not need, torch warns in the middle of the demo.
 $(BIN)/fxscope: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -c constraints.txt -e . numpy
+	$(PIP) install -c constraints.txt -e .
 	touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt

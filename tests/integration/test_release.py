@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,6 +99,23 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {name for folder, package in PACKAGES.items() for name in _files(folder, package)}
     assert names == expected  # every module, table, template and py.typed; no test, sample or document
+
+
+def test_every_package_that_is_imported_is_declared(wheel: Path) -> None:
+    """By the package itself or one of its extras; pytest is there where its plugin is loaded."""
+    (metadata,) = (name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("/METADATA"))
+    required = re.findall(
+        r"^Requires-Dist: ([\w.-]+)(?!.*extra == .test)", zipfile.ZipFile(wheel).read(metadata).decode(), re.MULTILINE
+    )
+    imported = set()
+    for path in (path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            imported |= {name.split(".")[0] for name in names}
+    known = {*sys.stdlib_module_names, *PACKAGES.values(), "fxscope", "tomllib", "pytest", *required}
+    assert imported <= known
 
 
 @pytest.mark.slow
