@@ -21,7 +21,10 @@ def editor_command(path: str, line: int) -> list[str] | None:
         chosen = next((name for name in ("vi", "nano") if shutil.which(name)), None)
     if not chosen:
         return None
-    words = shlex.split(chosen)
+    try:
+        words = shlex.split(chosen)
+    except ValueError:  # a quote without its partner: the name of a program after all
+        words = [chosen]
     name = os.path.basename(words[0])
     line = max(line, 1)
     if path.startswith("-"):

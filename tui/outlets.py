@@ -102,14 +102,17 @@ class Outlets(Shell):
         if command is None:
             self.notify("no editor: set $EDITOR", severity="warning")
             return
+        problem = ""
         try:
             with self.suspend():
-                code = subprocess.call(command)
-        except OSError as error:
-            self.notify(f"cannot start {command[0]}: {error.strerror}", severity="error")
-            return
+                # Caught in here: an exception that leaves it would leave the terminal to nobody.
+                try:
+                    code = subprocess.call(command)
+                except OSError as error:
+                    problem = f"cannot start {command[0]}: {error.strerror}"
         except SuspendNotSupported as error:
-            self.notify(f"cannot hand the terminal to {command[0]}: {error}", severity="error")
-            return
-        if code:
+            problem = f"cannot hand the terminal to {command[0]}: {error}"
+        if problem:
+            self.notify(problem, severity="error")
+        elif code:
             self.notify(f"{command[0]} ended with exit code {code}", severity="warning")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 
 import pytest
 from fxscope_tui import keymap
@@ -232,6 +233,25 @@ async def test_editor_needs_a_terminal_and_says_so(gpt2, opened, home, monkeypat
         monkeypatch.setattr(type(driver.app.view), "source_line", lambda self: (str(source), 1))
         await driver.press("o")
         assert "cannot hand the terminal" in str(list(driver.app._notifications)[-1].message)
+
+
+async def test_an_editor_that_is_not_there_gives_the_terminal_back(gpt2, opened, monkeypatch):
+    away = []
+
+    @contextmanager
+    def suspend(self):  # as Textual's: an exception inside leaves the terminal to nobody
+        away.append(True)
+        yield
+        away.clear()
+
+    monkeypatch.setattr(FxscopeApp, "suspend", suspend)
+    monkeypatch.setenv("FXSCOPE_EDITOR", "no-such-editor 'unpaired")
+    async with opened(gpt2) as driver:
+        await driver.press("2")
+        monkeypatch.setattr(type(driver.app.view), "source_line", lambda self: (__file__, 1))
+        await driver.press("o")
+        assert not away
+        assert "cannot start no-such-editor" in str(list(driver.app._notifications)[-1].message)
 
 
 async def test_ctrl_c_without_a_program_does_not_leave(gpt2, opened):
