@@ -8,6 +8,8 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
+from fxscope.capture.launchers import launched_as
+
 if TYPE_CHECKING:
     from fxscope.capture.recorder import Recorder
 
@@ -25,6 +27,7 @@ def session_facts(recorder: Recorder) -> dict[str, Any]:
     """Payload of ``fxscope.session`` (fields in fxscope/capture/events.py)."""
     from fxscope import __version__
 
+    rank, world_size = launched_as()
     torch: Any = sys.modules.get("torch")
     triton = sys.modules.get("triton")
     return {
@@ -39,8 +42,8 @@ def session_facts(recorder: Recorder) -> dict[str, Any]:
         "cwd": _cwd(),
         "pid": os.getpid(),
         "ppid": os.getppid(),
-        "rank": _number("RANK"),
-        "world_size": _number("WORLD_SIZE"),
+        "rank": rank,
+        "world_size": world_size,
         "forked_from": recorder.forked_from,
         "started": recorder.started,
         "devices": _devices(torch),
@@ -55,11 +58,6 @@ def _cwd() -> str | None:
         return os.getcwd()
     except OSError:
         return None  # the program stands in a folder that was deleted
-
-
-def _number(name: str) -> int | None:
-    value = os.environ.get(name, "")
-    return int(value) if value.isdigit() else None
 
 
 def _devices(torch: Any) -> list[dict[str, Any]]:

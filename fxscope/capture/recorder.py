@@ -14,6 +14,7 @@ from typing import Any
 
 from fxscope.capture.events import compile_envelope, rank_of_process
 from fxscope.capture.facts import session_facts
+from fxscope.capture.launchers import launched_as
 from fxscope.capture.options import Options
 from fxscope.capture.tracelog import TraceLog, warn
 from fxscope.names import EVENT_END, EVENT_SESSION
@@ -201,9 +202,7 @@ def _where(record: logging.LogRecord) -> str:
 def _rank_for_name() -> int | None:
     """The rank for the file's name: the process group's, else what a launcher says in the environment."""
     rank = rank_of_process()
-    if rank is None and "WORLD_SIZE" in os.environ and os.environ.get("RANK", "").isdigit():
-        rank = int(os.environ["RANK"])
-    return rank
+    return launched_as()[0] if rank is None else rank
 
 
 def _is_compile_worker() -> bool:

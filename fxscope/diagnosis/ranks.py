@@ -211,11 +211,17 @@ def _stagger(busy: dict[str, Busy], lost: float, rows: list[tuple[RankCompile, s
         file=first.file,
         line=first.line,
         function=first.function,
-        cause=f"The ranks met the same change at different steps{f' ({reason})' if reason else ''}: "
-        f"{early} compiled for {first.seconds:.1f} s and {late} for {last.seconds:.1f} s, each while the others waited "
+        cause=(
+            f"The ranks met the same change at different steps ({reason}): "
+            if reason
+            else "The ranks came to it at different times: "
+        )
+        + f"{early} compiled for {first.seconds:.1f} s and {late} for {last.seconds:.1f} s, each while the others waited "
         "in their collectives.",
         fix="Let all ranks see a new shape in the same step (bucket by step, not by rank), or mark the size dynamic before "
-        "the first compile so that nobody recompiles.",
+        "the first compile so that nobody recompiles."
+        if reason
+        else f"See what {late} does before it (loading that one rank does for all, say), and compile first, all ranks at once.",
         gain=f"up to {lost:.1f} s, had they compiled at the same time (the log does not time collectives)",
         evidence=evidence,
         cost=lost,
