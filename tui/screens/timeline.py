@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from textual.app import ComposeResult
@@ -15,10 +15,61 @@ from ..spans import Cell, Span
 from ..store import Snapshot
 from ..widgets.document import Document
 from ..widgets.line_view import LineView
-from ..widgets.virtual_table import Column, Rows, VirtualTable
+from ..widgets.virtual_table import Column, VirtualTable
 from .view import View, fact
 
 CELLS = 40
+
+
+class TimelineRows:
+    """Row provider over compiles; their bars are made where they are seen."""
+
+    columns = (
+        Column("compile", keep=9),
+        Column("function", keep=6, limit=34),
+        Column("at", right=True, keep=4),
+        Column("seconds", right=True, keep=8),
+        Column("dynamo", right=True, keep=3),
+        Column("aot", right=True, keep=3),
+        Column("inductor", right=True, keep=3),
+        Column("when", CELLS, keep=5),
+    )
+
+    def __init__(self, compiles: Sequence[Compile], recompiled: Set[str], start: float, end: float) -> None:
+        self.compiles = compiles
+        self._recompiled = recompiled
+        self._span = (start, end)
+        self._rows = {compile_.key: number for number, compile_ in enumerate(compiles)}
+
+    def count(self) -> int:
+        """Number of compiles."""
+        return len(self.compiles)
+
+    def row(self, index: int) -> Sequence[Cell]:
+        """Cells of a compile."""
+        compile_ = self.compiles[index]
+        sign, style = glyph(compile_, compile_.key in self._recompiled)
+        return (
+            [(f"{sign} ", style), (compile_.key, "strong")],
+            function_title(compile_.function),
+            f"+{seconds_text(compile_.started - self._span[0])}" if compile_.started else "",
+            (seconds_text(compile_.seconds), "strong"),
+            *(seconds_text(compile_.phases.get(name)) for name in ("dynamo", "aot", "inductor")),
+            when(compile_, *self._span),
+        )
+
+    def text(self, index: int) -> str:
+        """Key, function and status, for the filter."""
+        compile_ = self.compiles[index]
+        return f"{compile_.key} {compile_.function} {compile_.status}"
+
+    def key(self, index: int) -> object:
+        """The compile's key."""
+        return self.compiles[index].key
+
+    def find(self, key: object) -> int | None:
+        """The row of a compile."""
+        return self._rows.get(str(key))
 
 
 class TimelineView(View):
@@ -56,34 +107,9 @@ class TimelineView(View):
             self.empty(snapshot.error)
             return
         self.filled()
-        recompiled = {record.key for record in snapshot.recompiles}
         start = min((compile_.started for compile_ in timed if compile_.started), default=0.0)
         end = max(compile_.started + (compile_.seconds or 0.0) for compile_ in timed)
-        columns = (
-            Column("compile", keep=9),
-            Column("function", keep=6, limit=34),
-            Column("at", right=True, keep=4),
-            Column("seconds", right=True, keep=8),
-            Column("dynamo", right=True, keep=3),
-            Column("aot", right=True, keep=3),
-            Column("inductor", right=True, keep=3),
-            Column("when", CELLS, keep=5),
-        )
-        rows: list[list[Cell]] = []
-        for compile_ in timed:
-            sign, style = glyph(compile_, compile_.key in recompiled)
-            phases = compile_.phases
-            rows.append(
-                [
-                    [(f"{sign} ", style), (compile_.key, "strong")],
-                    function_title(compile_.function),
-                    f"+{seconds_text(compile_.started - start)}" if compile_.started else "",
-                    (seconds_text(compile_.seconds), "strong"),
-                    *(seconds_text(phases.get(name)) for name in ("dynamo", "aot", "inductor")),
-                    when(compile_, start, end),
-                ]
-            )
-        self.table.show(Rows(columns, rows, [compile_.key for compile_ in timed]))
+        self.table.show(TimelineRows(timed, {record.key for record in snapshot.recompiles}, start, end))
         slowest = max(timed, key=lambda compile_: compile_.seconds or 0.0)
         self.tell(
             fact("compile time", f"{snapshot.totals.compile_seconds:.1f} s"),
@@ -111,12 +137,10 @@ class TimelineView(View):
 
     def compile_changed(self) -> None:
         """Put the cursor on the selected compile."""
-        rows = self.table.provider
-        for number in range(rows.count()):
-            if rows.key(number) == self.compile_key:
-                self.table.select(number, tell=False)
-                self._detail()
-                return
+        at = self.table.provider.find(self.compile_key)
+        if at is not None:
+            self.table.select(at, tell=False)
+            self._detail()
 
     def follow(self, view: LineView) -> None:
         """The detail follows."""
