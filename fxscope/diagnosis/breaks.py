@@ -48,7 +48,7 @@ def _finding(context: Context, members: list[tuple[int, GraphBreak, BreakCause]]
     pieces = _pieces(context, [each for _, each, _ in members])
     lost = any("frame-skipped" in each.ids for _, _, each in members)
     skipped = any(each.skipped_frame for _, each, _ in members)
-    change = change_of(found, cause)
+    change = change_of(found, cause, training=context.training)
     kind = kinds()[ids[0]]
     return Finding(
         ids=ids,

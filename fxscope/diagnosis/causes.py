@@ -111,6 +111,7 @@ _GENERAL = frozenset(
         "profiler",
     }
 )
+_LOGGED = re.compile(r"\s*logging\.(debug|info|warning|warn|error|critical|exception|log)\(")
 _NUMPY_CALL = re.compile(r"\b(?:np|numpy)\.([\w.]+)\(")
 _CONVERTS = re.compile(r"\.(item|tolist)\(|\b(int|float|bool)\(")
 _SEED = re.compile(r"fork_rng|_seed\(|rng_state")
@@ -146,6 +147,15 @@ def cause_of(found: GraphBreak) -> BreakCause:
         ids, key = ["library-code"], "library-break"
     elif in_library(found) and ids[0] not in _PLACELESS and "library-code" not in ids:
         ids.append("library-code")
+    ids, key, callee = _by_its_line(ids, key, callee, found)
+    if key == "context-unsupported" and _SEED.search(found.code + found.user_code):
+        ids, key = ["random-seed", *ids], "seed"
+    ids += _effects(ids, found)
+    return BreakCause(ids=tuple(dict.fromkeys(ids)), advice=key, callee=callee)
+
+
+def _by_its_line(ids: list[str], key: str, callee: Callee, found: GraphBreak) -> tuple[list[str], str, Callee]:
+    """What the line itself says better than the break, which may lie deep in what it calls."""
     if (
         key == "scalar"
         and (called := _NUMPY_CALL.search(found.user_code or found.code))
@@ -153,6 +163,13 @@ def cause_of(found: GraphBreak) -> BreakCause:
     ):
         # A numpy function that is traced and asks a tensor for its number on the way (np.pad).
         ids, key, callee = ["numpy", *ids], "numpy-scalar", Callee(module="numpy", name=f"numpy.{called[1]}")
+    if (
+        (logged := _LOGGED.match(found.user_code or found.code))
+        and ids[0] != "logging"
+        and not ids[0].startswith("data-dependent")
+    ):
+        # logging.info(...): what breaks lies deep in the standard library, whatever it is this time.
+        ids, key, callee = ["logging"], "logging-root", Callee(module="logging", name=f"logging.{logged[1]}")
     if found.kind.startswith("Could not guard on data-dependent expression"):
         ids, key = ["data-dependent-branch"], "unbacked-guard"
     if key == "non-tensor-op" and "example_value type: str" in found.context:
@@ -164,10 +181,7 @@ def cause_of(found: GraphBreak) -> BreakCause:
         ids, key = ["autograd-function"], "autograd-function"
     if key == "id" and "deepcopy(" in found.user_code:
         key = "deepcopy"
-    if key == "context-unsupported" and _SEED.search(found.code + found.user_code):
-        ids, key = ["random-seed", *ids], "seed"
-    ids += _effects(ids, found)
-    return BreakCause(ids=tuple(dict.fromkeys(ids)), advice=key, callee=callee)
+    return ids, key, callee
 
 
 def _effects(causes: list[str], found: GraphBreak) -> list[str]:

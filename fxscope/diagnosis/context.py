@@ -116,6 +116,11 @@ class Context:
         return any(device.startswith(("cuda", "xpu", "hip")) for device in devices)
 
     @cached_property
+    def training(self) -> bool:
+        """Some graph has a backward."""
+        return any("joint" in each.stages or "backward" in each.stages for each in self.recording.compiles)
+
+    @cached_property
     def script(self) -> str:
         """How to name the program in a command, behind ``fxscope run`` or ``fxscope try``: as recorded, or by the stacks of a bare log.
 

@@ -20,7 +20,8 @@ _CHANGES = {
     "scalar": "config:capture_scalar_outputs=True",
     "output-shape": "config:capture_dynamic_output_shape_ops=True",
     "rnn": "config:allow_rnn=True",
-    "backward-hook": "config:compiled_autograd=True",
+    "class-setting": "config:enable_trace_load_build_class=True",
+    "checkpoint-effect": "config:skip_fwd_side_effects_in_bwd_under_checkpoint=True",
     "autograd-grad": "config:trace_autograd_ops=True",
     "numpy-config": "config:trace_numpy=True",
 }
@@ -48,7 +49,8 @@ def fix_of(found: GraphBreak, cause: BreakCause) -> str:
     detail = " ".join(found.explanation.split())[:300]
     statement = None if in_library(found) else statement_at(file, line, code)
     key = _key_of(found, cause, statement)
-    parts = [advice(key, name=name_of(found, cause), code=code, method=method, detail=detail)]
+    name = cause.callee.name if key == "logging-root" else name_of(found, cause)
+    parts = [advice(key, name=name, code=code, method=method, detail=detail)]
     if key in ("scalar", "output-shape", "tolist-float") and host_split(statement):
         parts = [_SPLIT_ADVICE if statement is None or "bincount" in statement.text else _ragged(statement)]
     elif key in ("scalar", "tolist-float") and statement is not None and (values := _looped_over(statement)):
@@ -102,6 +104,8 @@ def _key_of(found: GraphBreak, cause: BreakCause, statement: Statement | None) -
         return "mark-dirty"
     if cause.advice == "rnn" and "pack_padded_sequence" in _function_text(found):
         return "rnn-packed"
+    if cause.advice == "rnn" and cause.callee.name == "LSTM":
+        return "rnn-lstm"
     return cause.advice
 
 
@@ -201,8 +205,14 @@ def _about_the_hint(key: str, code: str) -> str:
     return ""
 
 
-def change_of(found: GraphBreak, cause: BreakCause) -> str:
-    """What can be tried without an edit; "" where it was tried on this pattern and does not help."""
+def change_of(found: GraphBreak, cause: BreakCause, *, training: bool = False) -> str:
+    """What can be tried without an edit; "" where it was tried on this pattern and does not help.
+
+    Args:
+        found: The break.
+        cause: Its cause.
+        training: Some graph of the run has a backward.
+    """
     file, line, code = place_of(found)
     statement = None if in_library(found) else statement_at(file, line, code)
     if statement is not None and (
@@ -217,6 +227,8 @@ def change_of(found: GraphBreak, cause: BreakCause) -> str:
         or (cause.advice == "scalar" and indexed_by_tensor(statement))
     ):
         return ""
-    if cause.advice == "rnn" and _key_of(found, cause, statement) != "rnn":
+    if cause.advice == "rnn" and (
+        _key_of(found, cause, statement) == "rnn-packed" or (training and cause.callee.name == "LSTM")
+    ):
         return ""
     return _CHANGES.get(cause.advice, "")

@@ -189,6 +189,7 @@ REWRITERS: dict[str, Rewriter] = {
     "reorder": guard_while_compiling,
     "tensor-repr": guard_while_compiling,
     "logging": guard_while_compiling,
+    "logging-root": guard_while_compiling,
     "warnings": guard_while_compiling,
     "deepcopy": clone,
     "explicit-break": remove_line,

@@ -10,6 +10,7 @@ import time
 import uuid
 
 import torch
+import torch._dynamo.config
 from harness import problem, x0
 from torch import nn
 
@@ -161,4 +162,49 @@ def printed_in_a_checkpoint(fixed):
 
     f = torch.compile(lambda x: checkpoint(block, x, use_reentrant=False), backend="eager")
     with contextlib.redirect_stdout(io.StringIO()):
+        return (f(x0().requires_grad_()).detach(),)
+
+
+@problem("logging")
+def logged_by_the_module(fixed):
+    """logging.info itself: Logger.info in the set of torch's hint does not stand for it."""
+
+    @torch.compile(backend="eager")
+    def f(x):
+        y = x * 2
+        logging.info("working")  # HERE  # noqa: LOG015
+        return y + 1
+
+    ignored = {logging.info} if fixed else {logging.Logger.info}
+    with torch._dynamo.config.patch(ignore_logging_functions=ignored):
+        return (f(x0()),)
+
+
+@problem("unsupported-builtin")
+def class_inside(fixed):
+    @torch.compile(backend="eager")
+    def f(x):
+        y = x * 2
+
+        class Scale:  # HERE
+            value = 2
+
+        return y * Scale.value
+
+    with torch._dynamo.config.patch(enable_trace_load_build_class=fixed):
+        return (f(x0()),)
+
+
+@problem("higher-order-op")
+def counted_in_a_checkpoint(fixed):
+    from torch.utils.checkpoint import checkpoint
+
+    calls = []
+
+    def block(x):
+        calls.append(1)  # HERE
+        return x.sin()
+
+    f = torch.compile(lambda x: checkpoint(block, x * 2, use_reentrant=False), backend="eager")
+    with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=fixed):
         return (f(x0().requires_grad_()).detach(),)

@@ -181,3 +181,24 @@ def logged_under_fullgraph(fixed):
         return (f(x0()),)
     except Exception:
         return (x0() * 2,)
+
+
+@problem("hook")
+def gradient_hook_on_a_layer(fixed):
+    """torch's hint (compiled_autograd) raises with this backend; a hook on the tensor is part of the graph."""
+    torch.manual_seed(0)
+    first, second = nn.Linear(3, 3), nn.Linear(3, 1)
+    if not fixed:
+        first.register_full_backward_hook(lambda module, before, after: tuple(g.clamp(-0.1, 0.1) for g in before))
+
+    @torch.compile(backend="aot_eager")
+    def f(x):
+        y = x * 2
+        if fixed:
+            y.register_hook(lambda grad: grad.clamp(-0.1, 0.1))
+        h = first(y)  # HERE
+        return second(h).sum()
+
+    x = x0(2, 3).requires_grad_()
+    f(x).backward()
+    return (x.grad,)
