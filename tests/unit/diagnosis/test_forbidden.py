@@ -16,6 +16,7 @@ from fxscope.diagnosis.sharpen import sharpen
 from fxscope.diagnosis.story import Change, Frame
 from fxscope.recording.records import Compile, FailedGuard, Failure, Recompile
 from fxscope.source import SourceLine
+from tests.versions_of_torch import TORCH
 
 STANCE = """import torch
 @torch.compile(backend="eager")
@@ -47,7 +48,8 @@ def test_a_stance_that_forbids_recompiles(tmp_path: Path) -> None:
     assert done.returncode == 1
     (finding,) = fxscope.open(str(tmp_path / "run.fxscope")).diagnose()
     assert finding.ids == ["changing-number", "recompile-error"]
-    assert (finding.line, finding.function, finding.severity) == (2, "f", "high")
+    # Where torch 2.11 tells no line, it is the one that asked.
+    assert (finding.line, finding.function, finding.severity) == (2 if TORCH > (2, 11) else 4, "f", "high")
     assert "stance.py:4" in finding.cause
     assert "dynamic=True" in finding.fix
 
