@@ -81,7 +81,8 @@ def _alone(context: Context, failure: Failure, evidence: Evidence) -> Finding:
     where = _WHERE.search(failure.message)
     places = where.groupdict() if where is not None else {}
     file = places.get("file") or places.get("file2") or failure.file
-    line = int(places.get("line") or places.get("line2") or failure.line) or guard.asked_line  # torch 2.11 says 0
+    line = int(places.get("line") or places.get("line2") or failure.line)
+    line = line or guard.asked_line or 0  # torch 2.11 says 0
     function = places.get("function") or places.get("function2") or ""
     change = Change(
         index=-1,
