@@ -148,6 +148,19 @@ def unpack_fp16(x):
 
 
 @triton.jit
+def fetch(pointers):
+    """Ask for the cache lines at these addresses to be brought into the L2 cache."""
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
+        "=r,l",
+        [pointers.to(tl.int64)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@triton.jit
 def wrap(i, n):
     """I modulo n for i < 2n: one subtraction and one unsigned minimum."""
     return tl.minimum(i.to(tl.uint32), (i - n).to(tl.uint32)).to(tl.int32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from fxscope.targets.triton.ir import Memory, Value
 from fxscope.targets.triton.lines import Part
 from fxscope.targets.triton.products import Products
 from fxscope.targets.triton.reductions import Reductions
-from fxscope.targets.triton.schedule import Schedule
+from fxscope.targets.triton.schedule import Schedule, may_overlap, power_of_two
 
 
 @dataclass
@@ -21,6 +22,7 @@ class Source:
         args: Memories in the order of the kernel's arguments; a shifted copy is named with its memory.
         grid: Programs along each dimension.
         lines_to_nodes: Line of ``text``, 1-based, to FX node names.
+        overlap: It may be started before the kernel ahead of it in the stream has ended; the text waits where it must.
     """
 
     name: str
@@ -30,13 +32,23 @@ class Source:
     grid: tuple[int, ...]
     schedule: Schedule
     lines_to_nodes: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    overlap: bool = False
+
+
+LINE = 128  # bytes of a cache line
+# Programmatic dependent launch (compute capability 9.0): the next kernel's programs are put in place while this one's last ones run.
+OVERLAP = [
+    "    # the next kernel may be set up meanwhile; nothing is read or written before the last one has ended",
+    "    gdc_launch_dependents()",
+    "    gdc_wait()",
+]
 
 
 class Writer(Reductions, Products):
     """Writes one kernel in the formulation that its schedule names."""
 
-    def write(self) -> Source:
-        """The source and how to call it."""
+    def write(self, overlap: bool = False) -> Source:
+        """The source and how to call it; ``overlap``: see :class:`Source`."""
         forms = {
             "flat": self._flat,
             "row": self._row,
@@ -45,13 +57,14 @@ class Writer(Reductions, Products):
             "matmul": self._matmul,
         }
         grid = forms[self.schedule.form]()
+        overlap = overlap and may_overlap(self.nest, math.prod(grid))
         arguments = [f"{m.name}_shifted_ptr" for m in self.shifted] + [f"{m.name}_ptr" for m in self.args]
         head = ["@triton.jit", f"def {self.name}({', '.join(arguments)}):", f'    """{self._title()}"""']
-        constants = self._constants("\n".join(self.lines))
+        constants = self._constants("\n".join(self.lines)) + OVERLAP * overlap
         shift = len(head) + len(constants)
         lines = {number + shift: nodes for number, nodes in self.nodes.items()}
         text = "\n".join([*head, *constants, *self.lines]) + "\n"
-        return Source(self.name, text, self.args, self.shifted, grid, self.schedule, lines)
+        return Source(self.name, text, self.args, self.shifted, grid, self.schedule, lines, overlap)
 
     def _title(self) -> str:
         nest = self.nest
@@ -127,6 +140,8 @@ class Writer(Reductions, Products):
             self._window_base("row", "")
             if prefetched:
                 self._take_prefetched(prefetched, parts)
+            if s.ahead:
+                self._fetch_ahead()
             self._phases(parts)
         for value in self.nest.partials:
             self._store_partial(value, parts)
@@ -291,6 +306,22 @@ class Writer(Reductions, Products):
             if self._is_hoisted(value):
                 for part in parts:
                     self.need(value, part)
+
+    def _fetch_ahead(self) -> None:
+        """Bring the next row's lines into the cache while this one is computed."""
+        self.comment("the next row on its way into the cache")
+        self.put("next_row = tl.minimum(row + PROGRAMS, ROWS - 1)")
+        self._row_names("next_row")
+        for memory, value in {v.memory: v for v in self._prefetchable()}.items():
+            access = self.nest.access(value)
+            if memory is None or access.cols != (1,):
+                continue
+            step = LINE // memory.dtype.itemsize
+            count = power_of_two(-(-self.nest.col_count // step))
+            place = [self.argument(memory), self._row_offset(access, "next_row")]
+            place.append(f"tl.minimum(tl.arange(0, {count}) * {step}, N - 1)")
+            self.put(f"device.fetch({' + '.join(term for term in place if term)})", value.node)
+        self._row_names("row")
 
     def _prefetchable(self) -> list[Value]:
         return [v for v in self.nest.kernel.values if v.op == "load" and self.nest.kinds[v] == "full"]

@@ -89,6 +89,7 @@ class Compiled:
                 memory.misaligned = _shift(value) != 0
         self.device = device
         self.interpreted = interpreted
+        self.overlap = not interpreted and overlaps(device)
         self.inputs: Sequence[Any] = inputs
         self.values = {
             m.name: x
@@ -128,7 +129,7 @@ class Compiled:
                 nest, schedule, name = Nest(kernel, self.plan.axes), None, kernel_name(self.plan, kernel)
             taken[name] = taken.get(name, 0) + 1
             name = name if taken[name] == 1 else f"{name}_{taken[name]}"
-            writer = functools.partial(write, name=name, notes=notes, plan=self.plan)
+            writer = functools.partial(write, name=name, notes=notes, plan=self.plan, overlap=self.overlap)
             if schedule is None:
                 schedule = choose(nest, writer, name, self.values)
             source = writer(nest, schedule)
@@ -153,8 +154,10 @@ class Compiled:
             name = kernel_name(self.plan, nest.kernel)
             tail = self.plan.kernels[index]
             nest.tail = Nest(tail, self.plan.axes)
-            nest.write_tail = functools.partial(write, name=f"{name}_tail", notes=notes, plan=self.plan)
-            writer = functools.partial(write, name=name, notes=notes, plan=self.plan)
+            nest.write_tail = functools.partial(
+                write, name=f"{name}_tail", notes=notes, plan=self.plan, overlap=self.overlap
+            )
+            writer = functools.partial(write, name=name, notes=notes, plan=self.plan, overlap=self.overlap)
             schedule = choose(nest, writer, name, self.values)
             if schedule.form != "library":
                 chosen[index] = nest, schedule, name
@@ -233,7 +236,14 @@ def shifted_copies(source: torch.Tensor, n: int, pitch: int, interpreted: bool) 
     return target
 
 
-def write(nest: Nest, schedule: Schedule, name: str, notes: dict[str, str], plan: Plan) -> Source:
+def overlaps(device: torch.device) -> bool:
+    """Whether a device can start a kernel before the one ahead has ended; asked of no GPU, as for the newest."""
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def write(
+    nest: Nest, schedule: Schedule, name: str, notes: dict[str, str], plan: Plan, overlap: bool = False
+) -> Source:
     """Write one kernel with a schedule, and size what the schedule decides: the partial sums."""
     kernel = nest.kernel
     if nest.partials:
@@ -243,7 +253,7 @@ def write(nest: Nest, schedule: Schedule, name: str, notes: dict[str, str], plan
                 width = math.prod(shape)
                 memory.shape, memory.strides = (schedule.programs, width), (width, 1)
         plan.axes.sizes[plan.partials[kernel.index]] = schedule.programs
-    return Writer(nest, schedule, name, notes).write()
+    return Writer(nest, schedule, name, notes).write(overlap)
 
 
 def _empty(memory: Memory) -> str:

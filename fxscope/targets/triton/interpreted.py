@@ -118,11 +118,12 @@ device = SimpleNamespace(
     unpack_bf16=_unpack,
     unpack_fp16=_unpack,
     wrap=lambda i, n: i % n,
+    fetch=lambda pointers: None,  # there is no cache
 )
 
 
 def round_to_bfloat16() -> None:
-    """Let the interpreter round float32 to bfloat16 to nearest even, as every GPU does; it truncates by itself."""
+    """Let the interpreter round to bfloat16 to nearest even, as every GPU does; it truncates, and takes whole numbers for bits."""
     from triton.runtime.interpreter import InterpreterBuilder
 
     cast = InterpreterBuilder.cast_impl
@@ -130,11 +131,12 @@ def round_to_bfloat16() -> None:
         return
 
     def cast_impl(self: Any, source: Any, target: Any) -> Any:
-        if source.dtype.scalar != tl.float32 or target.scalar != tl.bfloat16:
+        if source.dtype.scalar == tl.bfloat16 or target.scalar != tl.bfloat16:
             return cast(self, source, target)
-        bits = np.ascontiguousarray(source.data, dtype=np.float32).view(np.uint32)
+        numbers = np.ascontiguousarray(source.data, dtype=np.float32)
+        bits = numbers.view(np.uint32)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-        return TensorHandle(np.where(np.isnan(source.data), 0x7FC0, rounded).astype(np.uint16), target.scalar)
+        return TensorHandle(np.where(np.isnan(numbers), 0x7FC0, rounded).astype(np.uint16), target.scalar)
 
     cast_impl.rounds = True  # type: ignore[attr-defined]
     InterpreterBuilder.cast_impl = cast_impl

@@ -43,12 +43,14 @@ def interpreting() -> bool:
 def header(source_text: str, interpreted: bool) -> str:
     """The import lines of a kernel's module."""
     names = [name for name in ("device", "libdevice") if f"{name}." in source_text]
+    names += ["gdc"] * ("gdc_wait()" in source_text)
     if interpreted:
         imports = f"from fxscope.targets.triton.interpreted import {', '.join(names)}" if names else ""
     else:
         lines = {
             "device": "from fxscope.targets.triton import device",
             "libdevice": "from triton.language.extra import libdevice",
+            "gdc": "from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait",
         }
         imports = "\n".join(lines[name] for name in names)
     return HEADER.format(imports=imports).replace("\n\n\n\n", "\n\n\n")
@@ -144,6 +146,8 @@ def compile_binary(source: Source, capability: tuple[int, int], aligned: Sequenc
     options: dict[str, Any] = {"num_warps": source.schedule.warps}
     if source.schedule.stages:
         options["num_stages"] = source.schedule.stages
+    if source.overlap:
+        options["launch_pdl"] = True
     if source.schedule.maxnreg:
         options["maxnreg"] = source.schedule.maxnreg
     target = GPUTarget("cuda", capability[0] * 10 + capability[1], 32)

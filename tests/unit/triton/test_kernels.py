@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 
 pytest.importorskip("triton")
-from fxscope.targets.triton import module, schedule
-from fxscope.targets.triton.executable import Compiled, TritonExecutable
+from fxscope.targets.triton import schedule
+from fxscope.targets.triton.executable import TritonExecutable
 from fxscope.targets.triton.schedule import candidates
 from tests.unit.triton.traced import graph
 
@@ -183,64 +183,6 @@ def test_kernels_compile_for_an_h200_without_one_with_16_byte_accesses_on_ragged
     assert lines["fused_softmax"] == lines["fused_add_relu_mul_tanh"] == "True"
     assert "fused_addmm_relu" in lines
     assert len(lines) >= 6
-
-
-def test_launches_overlap_where_programs_are_few_or_long_and_the_kernel_waits_first() -> None:
-    """Written for a card: nothing is read before what the kernel ahead wrote is there."""
-
-    def sources(function: Any, *shapes: tuple[int, ...], choose: Any = first) -> list[Any]:
-        with FakeTensorMode():
-            args = [torch.empty(shape, dtype=torch.bfloat16) for shape in shapes]
-            return Compiled(graph(function, *args), args, choose, CPU, False, bind=False).sources
-
-    def softmax(x):
-        return torch.softmax(x, -1)
-
-    def one_row(nest: Any, write: Any, name: str, values: Any) -> Any:
-        return next(option for option in candidates(nest) if option.tile == 1)
-
-    for shape, choose, overlap in (
-        ((64, 1024), first, True),
-        ((8192, 8192), first, True),
-        ((262144, 1023), one_row, False),  # a queue of rows of two kilobytes
-        ((2000, 1023), one_row, True),
-    ):
-        (source,) = sources(softmax, shape, choose=choose)
-        assert source.overlap is overlap, shape
-        lines = [line.strip() for line in source.text.splitlines()]
-        assert ("gdc_wait()" in lines) is overlap
-        reads = [at for at, line in enumerate(lines) if "tl.load" in line or "tl.store" in line]
-        assert not overlap or lines.index("gdc_wait()") < min(reads)
-        assert ("gdc_wait" in module.header(source.text, interpreted=False)) is overlap
-        assert all("_ptr" not in line for line in lines[1 : lines.index("gdc_wait()")]) if overlap else True
-
-
-def test_the_next_row_is_asked_for_within_the_tensor() -> None:
-    def bwd(g, x, mean, rstd, w):
-        return torch.ops.aten.native_layer_norm_backward(g, x, [8200], mean, rstd, w, w, [True, True, True])
-
-    g, x = torch.randn(6, 8200).bfloat16(), torch.randn(6, 8200).bfloat16()
-    mean, rstd, w = torch.randn(6, 1), torch.rand(6, 1) + 0.5, torch.randn(8200).bfloat16()
-
-    def ahead(nest: Any, write: Any, name: str, values: Any) -> Any:
-        return next((option for option in candidates(nest) if option.ahead), candidates(nest)[0])
-
-    executable, got = run(bwd, g, x, mean, rstd, w, choose=ahead)
-    text = executable.latest.sources[0].text
-    assert text.count("device.fetch(") == 2
-    assert "tl.minimum(row + PROGRAMS, ROWS - 1)" in text
-    assert "tl.minimum(tl.arange(0, 256) * 64, N - 1)" in text
-    for one, other in zip(got, exact(bwd, g, x, mean, rstd, w), strict=True):
-        near(one, other)
-
-
-@pytest.mark.parametrize("kind", [torch.bool, torch.int32, torch.int64, torch.float16])
-def test_the_interpreter_converts_numbers_not_bits_to_bfloat16(kind: torch.dtype) -> None:
-    """A dropout's mask on the way to its gradient."""
-    x = torch.tensor([0, 1, 1, 3, 0, 257, 2, 1]).to(kind).repeat(40)
-    y = torch.randn(320).bfloat16()
-    _, (got,) = run(lambda x, y: x.to(torch.bfloat16) * 1.25 * y, x, y)
-    near(got, x.double() * 1.25 * y.double())
 
 
 def test_source_names_tensors_and_cites_each_line_once() -> None:
