@@ -2,49 +2,60 @@
 
     python tests/benchmarks/gpu/bench_triton_islands.py FOLDER_WITH_LOGS --out islands.json
 
-Every distinct island of every forward and backward graph runs once against eager; the largest ones are timed.
+Every distinct island of every forward and backward graph runs once, on the values that the whole graph hands it, and each of its
+outputs is compared with float64: right is what is as near to it as eager is (twice its error, or one rounding of the coarsest dtype
+in the island). The largest islands are tuned and timed, input sets in rotation.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import statistics
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_graphs import reference
+from gpu_precompile import precompile_source
+from torch.fx import GraphModule
 
 
-def errors(got: Any, want: Any) -> float:
-    """Largest relative norm error among float outputs; integers and booleans must be equal."""
-    worst = 0.0
-    for one, other in zip(got, want, strict=True):
-        if not isinstance(one, torch.Tensor):
-            continue
-        if not one.is_floating_point():
-            worst = max(worst, float((one != other).float().mean()))
-        elif one.numel():
-            scale = other.double().norm() + 1e-12
-            worst = max(worst, float((one.double() - other.double()).norm() / scale))
-    return worst
+@dataclass
+class Piece:
+    """A distinct island: where it was found, its graph, and what the graph around it hands it."""
+
+    where: str
+    graph: GraphModule
+    inputs: list[Any]
+
+    @property
+    def bytes(self) -> int:
+        """Of its inputs."""
+        return sum(x.numel() * x.element_size() for x in self.inputs if isinstance(x, torch.Tensor))
 
 
-def made(value: Any, device: str, generator: torch.Generator) -> Any:
-    """A random tensor like a fake one, strides included."""
-    if not isinstance(value, torch.Tensor):
+class Kept(torch.fx.Interpreter):
+    """Runs a graph and keeps what every node gave."""
+
+    def __init__(self, module: GraphModule) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.values: dict[str, Any] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        value = super().run_node(n)
+        self.values[n.name] = value
         return value
-    size = 1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True)) if value.numel() else 0
-    if value.is_floating_point():
-        flat = torch.rand(size, generator=generator, device=device) + 0.1
-    else:
-        flat = torch.randint(0, 2, (size,), generator=generator, device=device)
-    return flat.to(value.dtype).as_strided(tuple(value.shape), tuple(value.stride()))
 
 
-def islands(path: Path, device: str) -> list[tuple[str, torch.fx.GraphModule]]:
-    """Distinct islands of a log's forward and backward graphs: (where, graph)."""
+def pieces_of(path: Path, device: str) -> list[Piece]:
+    """Distinct islands of a log's forward and backward graphs."""
     from fxscope.errors import FxscopeError
+    from fxscope.passes.aten import to_aten
     from fxscope.passes.partition import partition
     from fxscope.passes.recorded import load
     from fxscope.passes.split import extract
@@ -57,94 +68,173 @@ def islands(path: Path, device: str) -> list[tuple[str, torch.fx.GraphModule]]:
             if stage not in compile_.stages:
                 continue
             try:
-                graph = load(path, compile_.key, stage, device=device)
-                from fxscope.passes.aten import to_aten
-
-                module = to_aten(graph.module, graph.inputs, decompositions="none")
+                recorded = load(path, compile_.key, stage, device=device)
+                module = to_aten(recorded.module, recorded.inputs, decompositions="none")
             except FxscopeError as error:
                 print(f"{path.name} {compile_.key} {stage}: {error}")
                 continue
+            kept = Kept(module)
+            with torch.no_grad():
+                kept.run(*recorded.inputs)
             for island in partition(module, target.supports).kept:
-                piece = extract(module, island.nodes)
-                text = str([(n.op, str(n.target), str(n.meta.get("val"))) for n in piece.graph.nodes])
-                found.setdefault(
-                    text,
-                    (
-                        f"{compile_.key} {stage} {island.nodes[0].name}..{island.nodes[-1].name} ({len(island.nodes)} nodes)",
-                        piece,
-                    ),
-                )
+                graph = extract(module, island.nodes)
+                text = str([(n.op, str(n.target), str(n.meta.get("val"))) for n in graph.graph.nodes])
+                if text not in found:
+                    first, last = island.nodes[0].name, island.nodes[-1].name
+                    where = f"{compile_.key} {stage} {first}..{last} ({len(island.nodes)} nodes)"
+                    inputs = [kept.values[n.name] for n in graph.graph.find_nodes(op="placeholder")]
+                    found[text] = Piece(where, graph, inputs)
     return list(found.values())
+
+
+def distance(got: torch.Tensor, want: torch.Tensor) -> float:
+    """Relative norm of a difference, or the share of elements that differ where they are whole numbers."""
+    if not got.is_floating_point():
+        return float((got != want).double().mean()) if got.numel() else 0.0
+    return float((got.double() - want.double()).norm() / want.double().norm().clamp_min(1e-300)) if got.numel() else 0.0
+
+
+def rounding(graph: GraphModule) -> float:
+    """Half a unit in the last place of the coarsest floating dtype in a graph; of float32 four units."""
+    values = [v for n in graph.graph.nodes for v in [n.meta.get("val")] if isinstance(v, torch.Tensor)]
+    steps = [torch.finfo(v.dtype).eps for v in values if v.dtype.is_floating_point]
+    coarsest = max(steps, default=0.0)
+    return coarsest / 2 if coarsest > 1e-6 else 4 * coarsest
+
+
+def judge(
+    graph: GraphModule, got: Sequence[Any], eager: Sequence[Any], exact: Sequence[Any]
+) -> list[tuple[float, float, bool]]:
+    """Per tensor output: our error, eager's, and whether ours is no worse."""
+    out, step = [], rounding(graph)
+    for one, other, want in zip(got, eager, exact, strict=True):
+        if isinstance(one, torch.Tensor):
+            ours, theirs = distance(one, want), distance(other, want)
+            out.append((ours, theirs, one.dtype == other.dtype and ours <= max(2 * theirs, step)))
+    return out
+
+
+def compile_ahead(pieces: list[Piece], device: str, every: bool) -> str:
+    """Fill Triton's cache with the first (or every) formulation of all kernels, in processes of their own."""
+    from fxscope.targets.triton.executable import Compiled
+    from fxscope.targets.triton.schedule import candidates
+
+    sources: dict[Any, Any] = {}
+    begin = time.time()
+
+    def collect(nest: Any, write: Any, name: str, values: Any) -> Any:
+        options = candidates(nest)
+        for option in options if every else options[:1]:
+            if option.form != "library":
+                source = write(nest, option)
+                sources[(source.text, source.schedule)] = source
+        return options[0]
+
+    for piece in pieces:
+        try:
+            Compiled(piece.graph, piece.inputs, collect, torch.device(device), False, bind=False)
+        except Exception as error:  # listed once more, and counted, where the island is run
+            print(f"  {piece.where}: {type(error).__name__}: {str(error)[:120]}")
+    planned = time.time() - begin
+    jobs = [(source, torch.cuda.get_device_capability()) for source in sources.values()]
+    with multiprocessing.get_context("spawn").Pool(min(16, multiprocessing.cpu_count())) as pool:
+        failures = [failure for failure in pool.imap_unordered(precompile_source, jobs, chunksize=4) if failure]
+    for failure in sorted(set(failures))[:5]:
+        print("  precompile:", failure)
+    return f"{len(jobs)} kernels, planned in {planned:.0f} s, compiled in {time.time() - begin - planned:.0f} s, {len(failures)} failed"
+
+
+def check(piece: Piece, device: str) -> dict[str, Any]:
+    """One island untuned: compiled, run, every output against float64."""
+    from fxscope.targets.triton.executable import TritonExecutable, first_candidate
+
+    with torch.no_grad():
+        eager = piece.graph(*piece.inputs)
+        exact = reference(piece.graph, piece.inputs)
+    executable = TritonExecutable(piece.graph, piece.inputs, first_candidate, torch.device(device), device == "cpu")
+    outputs = judge(piece.graph, executable(*piece.inputs), eager, exact)
+    worst = max(outputs, key=lambda item: (not item[2], item[0]), default=(0.0, 0.0, True))
+    return {
+        "island": piece.where, "outputs": len(outputs), "right": all(ok for _, _, ok in outputs), "worst": worst[0], "eager": worst[1],
+        "launches": executable.launches,
+    }  # fmt: skip
+
+
+def timed(piece: Piece, device: str) -> dict[str, Any]:
+    """Microseconds of one island tuned, of Inductor's, and of eager."""
+    from fxscope.launch.timing import rotation
+    from fxscope.targets.triton.executable import TritonExecutable, tuned
+    from fxscope.targets.triton.tune import replay_seconds
+
+    place = torch.device(device, 0)
+    executable = TritonExecutable(piece.graph, piece.inputs, tuned(place), place, False)
+    sets = rotation(piece.inputs, most=16)
+    compiled = torch.compile(piece.graph, dynamic=False)
+    calls: dict[str, Callable[..., Any]] = {"ours": executable, "inductor": compiled, "eager": piece.graph}
+    row: dict[str, Any] = {
+        "island": piece.where,
+        "bytes": piece.bytes,
+        "launches": executable.launches,
+        "sets": len(sets),
+    }
+    with torch.no_grad():
+        exact = reference(piece.graph, piece.inputs)
+        eager = piece.graph(*piece.inputs)
+        row["right"] = all(ok for _, _, ok in judge(piece.graph, executable(*piece.inputs), eager, exact))
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        replay_seconds(lambda i: executable(*sets[i % len(sets)]), launches=100, repeats=5)
+        for _ in range(3):
+            for name, call in calls.items():
+                run = lambda i, c=call: c(*sets[i % len(sets)])  # noqa: E731
+                times[name].append(replay_seconds(run, launches=20, repeats=3))
+    torch._dynamo.reset()
+    return row | {name: round(statistics.median(some) * 1e6, 2) for name, some in times.items()}
 
 
 def main() -> None:
     """Check all, time the largest, print a table, write JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--out", default="islands.json")
+    parser.add_argument("--out", default="islands.json", type=Path)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--logs", default="bert_amp,gpt2,resnet50")
     parser.add_argument("--timed", type=int, default=4)
     parser.add_argument("--checked", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--seconds", type=float, default=150)
     options = parser.parse_args()
-    from fxscope.targets.triton.target import TritonTarget
-
-    begin, rows = time.time(), []
-    for log in sorted(p for p in options.folder.iterdir() if p.is_dir()):
-        pieces = islands(log, options.device)
-        counts = {"log": log.name, "islands": len(pieces), "right": 0, "worst": 0.0, "wrong": []}
-        sized = []
-        for where, piece in pieces[: options.checked]:
+    begin, report = time.time(), []
+    for name in options.logs.split(","):
+        pieces = pieces_of(options.folder / name, options.device)[: options.checked]
+        print(f"{name}: {len(pieces)} islands, {time.time() - begin:.0f} s", flush=True)
+        if options.device == "cuda":
+            print(" ", compile_ahead(pieces, options.device, every=False), flush=True)
+        entry: dict[str, Any] = {"log": name, "islands": len(pieces), "checked": [], "failed": [], "timed": []}
+        report.append(entry)
+        for piece in pieces:
             if time.time() - begin > options.seconds:
                 break
-            generator = torch.Generator(device=options.device).manual_seed(0)
-            inputs = [made(n.meta["val"], options.device, generator) for n in piece.graph.find_nodes(op="placeholder")]
             try:
-                with torch.no_grad():
-                    want = piece(*inputs)
-                executable = TritonTarget().compile(piece, inputs)
-                error = errors(executable(*inputs), want)
+                entry["checked"].append(check(piece, options.device))
             except Exception as problem:  # one island must not end the table; it is listed
-                counts["wrong"].append(f"{where}: {type(problem).__name__}: {str(problem)[:160]}")
-                continue
-            half = any(
-                isinstance(t, torch.Tensor) and t.dtype in (torch.bfloat16, torch.float16) for t in [*inputs, *want]
-            )
-            counts["worst"] = max(counts["worst"], error)
-            if error <= (2e-2 if half else 1e-4):
-                counts["right"] += 1
-            else:
-                counts["wrong"].append(f"{where}: error {error:.1e}")
-            size = sum(t.numel() * t.element_size() for t in [*inputs, *want] if isinstance(t, torch.Tensor))
-            sized.append((size, where, piece, inputs, executable))
-        print(counts, flush=True)
-        rows.append(counts)
-        if options.device == "cpu":
-            continue
-        from fxscope.targets.triton.tune import replay_seconds
-
-        for size, where, piece, inputs, executable in sorted(sized, key=lambda item: -item[0])[: options.timed]:
-            if time.time() - begin > options.seconds:
-                break
-            compiled = torch.compile(piece, dynamic=False)
-            with torch.no_grad():
-                compiled(*inputs)
-                calls = {
-                    "ours": lambda i, e=executable, x=inputs: e(*x),
-                    "inductor": lambda i, c=compiled, x=inputs: c(*x),
-                }
-                times = {name: replay_seconds(call, launches=20, repeats=7) * 1e6 for name, call in calls.items()}
-            row = {
-                "log": log.name,
-                "island": where,
-                "bytes": size,
-                "launches": executable.launches,
-                **{k: round(v, 2) for k, v in times.items()},
-            }
-            print(row, flush=True)
-            rows.append(row)
-            torch._dynamo.reset()
-    Path(options.out).write_text(json.dumps(rows))
+                entry["failed"].append(f"{piece.where}: {type(problem).__name__}: {str(problem)[:200]}")
+        right = sum(row["right"] for row in entry["checked"])
+        print(f"  {right} of {len(entry['checked'])} right, {len(entry['failed'])} failed, {time.time() - begin:.0f} s")
+        for row in sorted(entry["checked"], key=lambda row: (row["right"], -row["worst"]))[:4]:
+            print("   ", row)
+        print(*[f"    {line}" for line in entry["failed"][:4]], sep="\n", flush=True)
+        if options.device == "cuda":
+            large = sorted(pieces, key=lambda piece: -len(piece.graph.graph.nodes) * piece.bytes)[: options.timed]
+            print(" ", compile_ahead(large, options.device, every=True), flush=True)
+            for piece in large:
+                if time.time() - begin > options.seconds:
+                    break
+                try:
+                    entry["timed"].append(timed(piece, options.device))
+                    print("   ", entry["timed"][-1], flush=True)
+                except Exception as problem:
+                    entry["failed"].append(f"timed {piece.where}: {type(problem).__name__}: {str(problem)[:200]}")
+                    print(entry["failed"][-1], flush=True)
+        options.out.write_text(json.dumps(report))
 
 
 if __name__ == "__main__":

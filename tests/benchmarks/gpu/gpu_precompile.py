@@ -1,0 +1,116 @@
+"""Fills the compilers' caches in parallel before anything is measured."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from typing import Any
+
+import torch
+from gpu_cases import Case
+from gpu_graphs import graph_of
+from torch.fx import GraphModule
+
+
+def sources_of(case: Case) -> list[Any]:
+    """Every candidate's source, on fake tensors: needs no GPU."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from fxscope.targets.triton.executable import Compiled
+    from fxscope.targets.triton.schedule import candidates
+    from fxscope.targets.triton.tune import known_choice, tuned_path
+
+    found: list[Any] = []
+
+    def collect(nest: Any, write: Any, name: str, values: Any) -> Any:
+        options = candidates(nest)
+        known = known_choice(tuned_path(write(nest, options[0]), options, "NVIDIA H200"), options)
+        if known is not None:
+            found.append(write(nest, known))
+            return known
+        found.extend(write(nest, option) for option in options)
+        return options[0]
+
+    with FakeTensorMode() as mode:
+        inputs = case.fake()
+        gm, example = graph_of(case, inputs)
+    del mode
+    compiled = Compiled(gm, example, collect, torch.device("cpu"), False, bind=False)
+    if case.shift:
+        for memory in compiled.plan.inputs[:1]:
+            memory.misaligned = True
+    return found
+
+
+def precompile_source(job: tuple[Any, tuple[int, int]]) -> str | None:
+    """Compile one kernel; what went wrong, or None."""
+    from fxscope.targets.triton.module import compile_binary
+
+    try:
+        compile_binary(*job)
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:200]}"
+    return None
+
+
+def precompile(cases: list[Case], capability: tuple[int, int], processes: int) -> str:
+    """Fill Triton's disk cache with every candidate, in processes that never touch the GPU."""
+    begin = time.time()
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        sources = [s for some in pool.map(_sources_safely, cases, chunksize=1) for s in some]
+        unique = list({(s.text, s.schedule): s for s in sources}.values())
+        failures = [
+            f for f in pool.imap_unordered(precompile_source, [(s, capability) for s in unique], chunksize=2) if f
+        ]
+    for failure in sorted(set(failures))[:10]:
+        print("  precompile:", failure)
+    return f"{len(unique)} kernels compiled in {time.time() - begin:.0f} s by {processes} processes, {len(failures)} failed"
+
+
+class Traced(Exception):
+    """Raised instead of running what Inductor compiled."""
+
+
+def _precompile_inductor(case: Case) -> str | None:
+    """Let Inductor write its kernels to its disk cache, without running (and so without tuning) any."""
+    from torch._inductor.compile_fx import compile_fx
+
+    def backend(gm: GraphModule, example: Any) -> Any:
+        compile_fx(gm, example)
+        raise Traced
+
+    try:
+        inputs = case.make("cuda")
+        gm, example = graph_of(case, inputs) if case.backward else (None, [])
+        function = case.f if gm is None else gm.forward
+        args = inputs if gm is None else [torch.empty(tuple(x.shape), dtype=x.dtype, device="cuda") for x in example]
+        with torch.no_grad():
+            torch.compile(function, backend=backend, dynamic=False)(*args)
+    except Exception as error:  # Dynamo wraps Traced; anything else shows up when the peer is measured
+        text = f"{type(error).__name__}: {error}"
+        return None if "Traced" in text else text.splitlines()[0][:200]
+    finally:
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+    return None
+
+
+def precompile_inductor(cases: list[Case], processes: int) -> str:
+    """Inductor's default kernels of all cases, compiled in parallel."""
+    begin = time.time()
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        failures = [f for f in pool.imap_unordered(_precompile_inductor, cases, chunksize=1) if f]
+    del os.environ["TORCHINDUCTOR_COMPILE_THREADS"]
+    for failure in sorted(set(failures))[:5]:
+        print("  inductor:", failure)
+    return f"Inductor compiled {len(cases)} cases in {time.time() - begin:.0f} s, {len(failures)} failed"
+
+
+def _sources_safely(case: Case) -> list[Any]:
+    try:
+        return sources_of(case)
+    except Exception as error:
+        print("  plan failed:", case.name, type(error).__name__, error)
+        return []
