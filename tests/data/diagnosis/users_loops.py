@@ -140,7 +140,7 @@ def batch_with_a_length(fixed):
         return (f(x0(), Batch(torch.ones(3, dtype=torch.long))),)
 
 
-@problem("data-dependent-branch", "frame-skipped", "dynamic-size")
+@problem("data-dependent-branch", "frame-skipped", "dynamic-size", until=("2.11", "data-dependent-branch"))
 def stop_at_the_end_token(fixed):
     """The loop and its exit stay outside; its body is compiled."""
 
