@@ -99,7 +99,7 @@ def install(torch: str, python: str, folder: Path) -> str:
     return ""
 
 
-def suite(python: Path, tests: list[str], limit: float) -> tuple[Counter[str], list[str], str]:
+def suite(python: Path, tests: list[str], limit: float, jobs: int) -> tuple[Counter[str], list[str], str]:
     """Counts of outcomes, the names of the tests that failed, and a note where the run itself did not end well."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "junit.xml"
@@ -110,6 +110,10 @@ def suite(python: Path, tests: list[str], limit: float) -> tuple[Counter[str], l
             "-q",
             "-m",
             "not bench",
+            "-n",
+            str(jobs),
+            "--dist",
+            "loadgroup",
             "-p",
             "no:cacheprovider",
             f"--junit-xml={result}",
@@ -150,7 +154,7 @@ def run(torch: str, python: str, arguments: argparse.Namespace) -> Row:
     )
     if arguments.smoke:
         return Row(torch, python, date, "–", "–", "–", "tests/versions.py", "; ".join(notes) or "recorded and reported")
-    counts, failed, note = suite(executable, arguments.tests, arguments.limit)
+    counts, failed, note = suite(executable, arguments.tests, arguments.limit, arguments.jobs)
     notes += [*failed, *([note] if note else [])]
     what = ", ".join(path.removeprefix("tests/") for path in arguments.tests) or "all"
     wrong = counts["failure"] + counts["error"]
@@ -184,6 +188,7 @@ def main() -> int:
         "--folder", default=str(Path(tempfile.gettempdir()) / "fxscope-versions"), help="of the environments"
     )
     parser.add_argument("--tests", action="append", default=[], metavar="PATH", help="only these tests, repeatable")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="tests at once")
     parser.add_argument("--smoke", action="store_true", help="only tests/versions.py")
     parser.add_argument("--limit", type=float, default=7200.0, metavar="SECONDS", help="of one run of the tests")
     parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
