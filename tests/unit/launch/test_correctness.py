@@ -7,7 +7,7 @@ from torch import nn
 from torch.fx import Graph, GraphModule, symbolic_trace
 
 from fxscope.launch.compare import compare
-from fxscope.launch.correctness import check, reference
+from fxscope.launch.correctness import check, reference, run_poisoned
 from fxscope.passes import numeric
 from fxscope.passes.cost import Machine
 from fxscope.passes.order import written
@@ -80,3 +80,25 @@ def test_batch_norm_in_training_is_known_to_write_its_statistics():
     assert sorted(outcome.inputs) == [1, 2]
     evaluation = symbolic_trace(lambda x, m, v: torch.batch_norm(x, None, None, m, v, False, 0.1, 1e-5, False))
     assert not any(written(node) for node in evaluation.graph.nodes if node.op == "call_function")
+
+
+def test_poison_goes_where_a_result_owns_its_memory():
+    """A callable that leaves a result unwritten shows NaN; inputs, numbers of other kinds and spread values are spared."""
+    x = torch.ones(3)
+    (same, view), given = run_poisoned(lambda x: (x, x.view(3, 1)), [x])
+    assert torch.equal(same, x)
+    assert torch.equal(view, x.view(3, 1))
+    assert same is given[0]
+    assert same is not x
+
+    def left(kept):
+        calls = []
+        run_poisoned(lambda x: calls.append(kept) or (kept,), [x])
+        assert len(calls) == 2
+        return kept
+
+    assert left(torch.zeros(4)).isnan().all()
+    assert left(torch.zeros(4, dtype=torch.int64)).tolist() == [0] * 4
+    assert left(torch.zeros(1).expand(4)).tolist() == [0.0] * 4
+    assert left(torch.zeros(1).as_strided((1, 2), (0, 0))[:, :1]).isnan().all()
+    assert left(torch.zeros(2, 1)).isnan().all()
