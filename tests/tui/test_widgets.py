@@ -289,3 +289,11 @@ def test_many_new_records_are_not_looked_at_again_by_the_collector():
         assert gc.get_freeze_count() > before + MANY
     finally:
         gc.unfreeze()
+
+
+async def test_a_column_with_nothing_in_it_leaves_its_room_to_the_others():
+    rows = Rows((Column("a"), Column("nothing"), Column("b", flex=True)), [("x" * 30, "", "y"), ("z", "", "w" * 30)])
+    async with Holder(table := VirtualTable(rows)).run_test(size=(50, 10)):
+        assert table.widths(50)[1] == 0
+        table.filter("x")  # a filter moves no column
+        assert table.widths(50) == [30, 0, 16]

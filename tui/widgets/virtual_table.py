@@ -285,15 +285,16 @@ class VirtualTable(LineView):
         if self._widths[0] == width:
             return self._widths[1]
         columns = self.provider.columns
-        count = self.count()
+        count = self.provider.count()  # whatever a filter shows, so that columns stay where they are
         step = max(1, count // 60)
         natural = []
-        sample = [self.provider.row(self.real(index)) for index in range(0, count, step)] if count else []
+        sample = [self.provider.row(index) for index in range(0, count, step)]
         for number, column in enumerate(columns):
             size = column.width
             if not size:
-                size = max([cell_len(column.title), *(cell_len(plain(row[number])) for row in sample)])
-                size = min(size, column.limit)
+                most = max((cell_len(plain(row[number])) for row in sample), default=0)
+                # A column with nothing in it is left out; where only a sample was looked at, it may have something.
+                size = min(max(cell_len(column.title), most), column.limit) if most or step > 1 or not count else 0
             natural.append(size)
         natural = allot(columns, natural, width - 2)
         self._widths = (width, natural)
