@@ -270,6 +270,8 @@ def _persistent(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
     vectors: list[Weights] = ["hoist", "reload"] if column_vectors(nest) else ["reload"]
     if window and column_vectors(nest):
         vectors.append("shifted")
+        if hints and block > 4096:  # where nothing else came within 2 % of the best, and half of it spills
+            vectors, warps = ["shifted"], [w for w in warps if w in (8, 16)] or warps
     out = []
     for w in warps:
         for k in per_sm:
@@ -297,7 +299,7 @@ def _persistent(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
     preferred = [s for s in out if s.warps * 32 * 16 == block and s.programs >= 2 * SMS // groups * groups]
     rest = [s for s in out if s not in preferred]
     if half and block > 4096:  # one or two programs a multiprocessor: while one computes, nobody loads
-        rest += [replace(s, ahead=True) for s in out]
+        rest += [replace(s, ahead=True) for s in out if s.warps <= 8]
     return [*preferred, *rest]
 
 
