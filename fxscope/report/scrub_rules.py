@@ -12,6 +12,7 @@ from typing import Any, Literal
 Topic = Literal["source", "paths", "names", "hosts"]
 TOPICS: tuple[Topic, ...] = ("source", "paths", "names", "hosts")
 REMOVED = "<removed>"
+_SHORT = 200  # characters
 
 # Packages that anybody may have: their paths say nothing about the user, and findings quote them.
 PUBLIC_PACKAGES = frozenset(
@@ -185,6 +186,7 @@ class Rules:
         self._folders: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._name_pattern: re.Pattern[str] | None = None
+        self._known: dict[str, str] = {}  # of short texts, which a log repeats thousands of times
         self._vocabulary = _VOCABULARY | set(keyword.kwlist) | _callable_names()
 
     def learn(self, text: str) -> None:
@@ -203,6 +205,7 @@ class Rules:
         if bare not in self._names:
             self._names[bare] = f"name{len(self._names) + 1}"
             self._name_pattern = None
+            self._known.clear()
 
     def removes_artifact(self, name: str) -> bool:
         """Whether a whole payload goes because it is nothing but source."""
@@ -210,6 +213,14 @@ class Rules:
 
     def text(self, text: str) -> str:
         """Rewrite free text: a payload, a message, a guard."""
+        if len(text) > _SHORT:
+            return self._rewrite(text)
+        known = self._known.get(text)
+        if known is None:
+            known = self._known[text] = self._rewrite(text)
+        return known
+
+    def _rewrite(self, text: str) -> str:
         if "source" in self.hide:
             text = _TRACEBACK.sub(lambda m: m[1] + (f"    {REMOVED}\n" if m[2].strip() else m[2]), text)
             text = _MARKERS.sub("", text)
