@@ -21,7 +21,7 @@ from fxscope.errors import UsageError
 @click.option("--whole", is_flag=True, help="Show whole files, not only the lines around a mark.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema annotate).")
 def command(path: str, file: str | None, html_file: str | None, whole: bool, as_json: bool) -> None:
-    """The source with breaks (B), recompiles (R), guards (G), compile time and calls in its margin.
+    """The source with failures (F), breaks (B), recompiles (R), guards (G), compile time and calls in its margin.
 
     FILE is the end of a path; without it every file of the program that has a mark is shown. Files of libraries are shown
     when they are named.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from fxscope.diagnosis.context import count
 from fxscope.diagnosis.diagnose import diagnose, explain_records
 from fxscope.diagnosis.findings import Finding
 from fxscope.recording.recording import Recording, open_recording
@@ -36,14 +38,19 @@ class Explanation(msgspec.Struct, kw_only=True):
         totals = self.totals
         lines = [
             (
-                f"{totals.graphs} graphs, {totals.graph_breaks} graph breaks at {totals.break_sites} sites, "
-                f"{totals.recompiles} recompiles, {totals.limit_hits} limit hits, {totals.compile_seconds:.1f} s of compiling"
+                f"{count(totals.graphs, 'graph')}, {count(totals.graph_breaks, 'graph break')} at {count(totals.break_sites, 'site')}, "
+                f"{count(totals.recompiles, 'recompile')}, {count(totals.limit_hits, 'limit hit')}, {totals.compile_seconds:.1f} s of compiling"
             )
         ]
         for finding in self.findings:
             lines.append(f"\n[{finding.severity}] {finding.site} {finding.title}")
-            lines.append(f"  {finding.cause}")
-            lines.extend("  " + line for line in finding.fix.split("\n"))
+            for text in (finding.cause, *finding.fix.split("\n")):
+                # Code keeps its lines; sentences are wrapped.
+                lines.extend(
+                    ["  " + text]
+                    if text.startswith("    ")
+                    else textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  ")
+                )
         if not self.findings:
             lines.append("Nothing is wrong.")
         if self.error is not None:

@@ -116,7 +116,7 @@ def _double_backward(context: Context) -> list[Finding]:
 def _finding(context: Context, members: list[tuple[int, Failure]]) -> Finding:
     _, failure = members[0]
     ids, cause, fix = _explain(context, failure)
-    file, line = _place(context, failure)
+    file, line = place_of_failure(context, failure)
     compile_ = context.by_key.get(failure.compile_key)
     went_on = context.recording.session.exit_code == 0 or bool(context.dynamo_config(compile_).get("suppress_errors"))
     if went_on and failure.phase in ("backend", "dynamo") and "frame-skipped" not in ids:
@@ -128,7 +128,7 @@ def _finding(context: Context, members: list[tuple[int, Failure]]) -> Finding:
         ids=ids,
         category="failure",
         severity=severity,
-        title=f"{failure.type}: {_first_line(failure.message)}",
+        title=f"{failure.type}: {headline(failure.message)}",
         file=file,
         line=line,
         function=compile_.function if compile_ else "",
@@ -152,7 +152,8 @@ def _finding(context: Context, members: list[tuple[int, Failure]]) -> Finding:
     )
 
 
-def _place(context: Context, failure: Failure) -> tuple[str, int]:
+def place_of_failure(context: Context, failure: Failure) -> tuple[str, int]:
+    """File and line that made a compile fail: the user's own wherever one is known."""
     if failure.phase == "constraint":
         for event in context.shapes.get(failure.compile_key, []):
             if event.kind == "specialization" and event.line is not None and is_user_file(event.line.file):
@@ -313,6 +314,12 @@ def _as_break(failure: Failure) -> GraphBreak:
 
 def _first_line(message: str) -> str:
     return next((line.strip() for line in message.splitlines() if line.strip()), "")[:200]
+
+
+def headline(message: str) -> str:
+    """The first line of an error text, or the reason where that only announces it (``backend='x' raised:``)."""
+    first = _first_line(message)
+    return _reason(message)[:200] if first.endswith("raised:") else first
 
 
 def _reason(message: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
+from fxscope.diagnosis.context import count
 from fxscope.diagnosis.findings import Finding
 from fxscope.recording.records import Totals
 
@@ -15,7 +16,7 @@ def findings_table(findings: list[Finding], totals: Totals | None = None) -> str
     head = ""
     if totals is not None:
         head = (
-            f"<p>{totals.graphs} graphs, {totals.graph_breaks} graph breaks, {totals.recompiles} recompiles, "
+            f"<p>{count(totals.graphs, 'graph')}, {count(totals.graph_breaks, 'graph break')}, {count(totals.recompiles, 'recompile')}, "
             f"{totals.compile_seconds:.1f} s of compiling</p>"
         )
     if not findings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import defaultdict
 from html import escape
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import msgspec
 from fxscope.diagnosis.breaks import plain_function
 from fxscope.diagnosis.context import Context, short_seconds
 from fxscope.diagnosis.diagnose import explain_records
+from fxscope.diagnosis.failures import headline, place_of_failure
 from fxscope.diagnosis.fixes import place_of
 from fxscope.diagnosis.frames import frames
 from fxscope.diagnosis.statement import source_text
@@ -38,6 +40,7 @@ class Marks(msgspec.Struct, kw_only=True):
         calls: Calls of its compiled entries, None where nobody counted.
         notes: One line each: cause and fix.
         skipped: The function that begins here runs eager, or the break here caused that.
+        failures: Compiles that this line made fail.
     """
 
     breaks: int = 0
@@ -47,11 +50,13 @@ class Marks(msgspec.Struct, kw_only=True):
     calls: int | None = None
     notes: list[str] = msgspec.field(default_factory=list)
     skipped: bool = False
+    failures: int = 0
 
     @property
     def margin(self) -> str:
         """``B2 R7 G12 0.5s``."""
         parts = [
+            f"F{self.failures}" if self.failures else "",
             f"B{self.breaks}" if self.breaks else "",
             f"R{self.recompiles}" if self.recompiles else "",
             f"G{self.guards}" if self.guards else "",
@@ -84,6 +89,7 @@ def annotate(recording: Recording, only: str | None = None) -> list[SourceFile]:
     marks: dict[str, dict[int, Marks]] = defaultdict(lambda: defaultdict(Marks))
     logged: dict[str, dict[int, str]] = defaultdict(dict)
     _mark_breaks(recording, marks, logged)
+    _mark_failures(recording, marks)
     _mark_frames(recording, marks)
     _mark_guards(recording, marks, logged)
     found = []
@@ -95,7 +101,11 @@ def annotate(recording: Recording, only: str | None = None) -> list[SourceFile]:
         lines = dict(enumerate(text.splitlines(), 1)) if text else dict(sorted(logged[path].items()))
         found.append(SourceFile(path=path, lines=lines, marks=dict(by_line), complete=bool(text)))
     return sorted(
-        found, key=lambda file: (-sum(mark.breaks + mark.recompiles for mark in file.marks.values()), file.path)
+        found,
+        key=lambda file: (
+            -sum(mark.failures + mark.breaks + mark.recompiles for mark in file.marks.values()),
+            file.path,
+        ),
     )
 
 
@@ -112,6 +122,16 @@ def _mark_breaks(recording: Recording, marks: dict[str, dict[int, Marks]], logge
             )
             if code:
                 logged[file].setdefault(line, code)
+
+
+def _mark_failures(recording: Recording, marks: dict[str, dict[int, Marks]]) -> None:
+    context = Context(recording)
+    for failure in recording.failures:
+        file, line = place_of_failure(context, failure)
+        if file and line:
+            mark = marks[file][line]
+            mark.failures += 1
+            mark.notes.append(f"failure in {failure.phase}: {failure.type}: {headline(failure.message)}")
 
 
 def _mark_frames(recording: Recording, marks: dict[str, dict[int, Marks]]) -> None:
@@ -184,12 +204,23 @@ def print_files(files: list[SourceFile], console: Console, *, whole: bool = Fals
                 console.print(Text("   ...", style="dim"))
                 continue
             mark = file.marks.get(number)
-            style = "red" if mark and (mark.breaks or mark.skipped) else "yellow" if mark and mark.recompiles else ""
+            style = (
+                "red"
+                if mark and (mark.failures or mark.breaks or mark.skipped)
+                else "yellow"
+                if mark and mark.recompiles
+                else ""
+            )
             line = Text(f"{mark.margin if mark else '':>18} ", style=style or "dim")
             line.append(f"{number:5} ", style="dim").append(plain_line(source), style=style)
             console.print(line, soft_wrap=True)
             for note in mark.notes if mark else []:
-                console.print(Text(" " * 25 + f"^ {plain_line(note)}", style=style or "dim"), soft_wrap=True)
+                # In a terminal under the line it belongs to; in a pipe one line, as tools like it.
+                width = max(console.width, 60) if console.is_terminal else 1 << 20
+                for text in textwrap.wrap(
+                    plain_line(note), width, initial_indent=" " * 25 + "^ ", subsequent_indent=" " * 27
+                ):
+                    console.print(Text(text, style=style or "dim"), soft_wrap=True)
         console.print()
 
 
@@ -199,7 +230,7 @@ def html(files: list[SourceFile], title: str) -> str:
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         f"<title>{escape(title)}</title><style>{_CSS}</style></head><body><h1>{escape(title)}</h1>"
-        "<p>B graph breaks, R recompiles, G guards asked for by the line, EAGER given up, seconds of compiling, x calls of compiled entries.</p>"
+        "<p>F failures, B graph breaks, R recompiles, G guards asked for by the line, EAGER given up, seconds of compiling, x calls of compiled entries.</p>"
         f"{body}</body></html>\n"
     )
 
@@ -210,7 +241,7 @@ def _html_file(file: SourceFile) -> str:
         mark = file.marks.get(number)
         kind = (
             "bad"
-            if mark and (mark.breaks or mark.skipped)
+            if mark and (mark.failures or mark.breaks or mark.skipped)
             else "warn"
             if mark and mark.recompiles
             else "mark"
@@ -231,5 +262,5 @@ _CSS = (
     "pre{margin:0;font:13px ui-monospace,monospace;white-space:pre}td{vertical-align:top;padding:0 .6em}"
     ".m{text-align:right;font:12px ui-monospace,monospace;color:#555;white-space:nowrap}.n{text-align:right;color:#999}"
     ".bad{background:#fdecea}.warn{background:#fff6df}.note{font-size:12px;color:#6a1b12;max-width:70em;white-space:normal}"
-    "@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}.bad{background:#4a1f1b}.warn{background:#423616}.note{color:#ffb4a8}}"
+    "@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}.bad{background:#4a1f1b}.warn{background:#423616}.note{color:#ffb4a8}.m,.n{color:#aaa}}"
 )

@@ -96,7 +96,10 @@ def test_diff_command(problems: Problems) -> None:
     good, bad = folder / "global_int.fixed", folder / "global_int"
     result = run("diff", good, bad, "--fail-on", "new-recompiles")
     assert isinstance(result.exception, CheckFailed)
-    assert "new    f (recompiles_values.py): COUNTER [changing-global] 0 -> 8" in result.stdout
+    assert (
+        "new    f (recompiles_values.py): COUNTER [changing-global] 0 -> 7" in result.stdout
+    )  # refused ones are limit hits
+    assert "new     f (recompiles_values.py) 7 graphs (0/1, 0/2, 0/3, ... 0/7): 3 nodes each" in result.stdout
     assert run("diff", bad, good, "--fail-on", "new-recompiles,new-breaks,new-limit-hits").exception is None
     assert isinstance(run("diff", bad, good, "--fail-on", "nonsense").exception, UsageError)
     assert isinstance(run("diff", bad, good, "--fail-on", "slower:x").exception, UsageError)
@@ -127,6 +130,15 @@ def test_annotate(problems: Problems, tmp_path: Path) -> None:
     assert isinstance(run("annotate", folder / "print_shape", "nosuch.py").exception, UsageError)
     document = json.loads(run("annotate", folder / "print_shape", "--json").stdout)
     jsonschema.validate(document, schema_of("annotate"))
+
+
+def test_annotate_marks_the_line_that_failed(problems: Problems) -> None:
+    folder, facts = problems("breaks")
+    line = facts["operator_without_backward"]["here"][0]
+    text = run("annotate", folder / "operator_without_backward").stdout
+    (marked,) = [row for row in text.splitlines() if f" {line} " in row]
+    assert marked.split()[0] == "F1"
+    assert "^ failure in backend: BackendCompilerFailed: RuntimeError: Trying to backward through" in text
 
 
 def test_annotate_marks_recompiles_at_the_function(problems: Problems) -> None:

@@ -1,0 +1,85 @@
+"""Hints of torch that our advice warns of: what they do where they are followed, measured on torch 2.13."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch._dynamo
+from torch import nn
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="measured on torch 2.13"),
+]
+
+
+def graphs(function: Any, *arguments: Any, **settings: Any) -> int:
+    """How many graphs one call of a function makes under the settings of a hint."""
+    found: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        found.append(graph)
+        return graph
+
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(settings):
+        torch.compile(function, backend=backend)(*arguments)
+    torch._dynamo.reset()
+    return len(found)
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook")
+def test_a_setting_for_hooks_raises_where_backward_is_outside() -> None:
+    net = nn.Linear(3, 3)
+    net.register_full_backward_hook(lambda module, before, after: None)
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(compiled_autograd=True), pytest.raises(AssertionError, match="BackwardState"):
+        torch.compile(lambda x: net(x) * 2, backend="aot_eager")(torch.ones(2, 3)).sum().backward()
+    torch._dynamo.reset()
+
+
+def test_a_setting_for_rnns_raises_in_training_with_an_lstm() -> None:
+    lstm = nn.LSTM(3, 3)
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(allow_rnn=True):
+        fast = torch.compile(lambda x: lstm(x * 2)[0] * 1, backend="aot_eager")
+        with torch.no_grad():
+            fast(torch.ones(2, 2, 3))
+        with pytest.raises(AssertionError, match="tensors_saved_with_vc_check"):
+            fast(torch.ones(2, 2, 3)).sum().backward()
+    torch._dynamo.reset()
+
+
+def test_captured_numbers_crash_in_numpy() -> None:
+    def pad(x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(np.pad(x.numpy(), (0, 2)))
+
+    with pytest.raises(Exception, match=r"PendingUnbackedSymbolNotFound|Pending unbacked symbols"):
+        graphs(pad, torch.ones(3), capture_scalar_outputs=True)
+
+
+def test_captured_shapes_lose_a_function_that_loops_over_them() -> None:
+    def count(x: torch.Tensor) -> torch.Tensor:
+        out = x * 0
+        for row in x.nonzero():
+            out[row] += 1
+        return out
+
+    x = torch.tensor([0.0, 1.0, 2.0])
+    assert graphs(count, x) > 0
+    assert graphs(count, x, capture_dynamic_output_shape_ops=True) == 0
+
+
+def test_captured_numbers_do_not_help_a_branch_or_a_row() -> None:
+    def decide(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        return y * 2 if y.sum().item() > 3 else y * 3
+
+    def rows(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x[i] for i in index]).sum()
+
+    assert graphs(decide, torch.ones(3), capture_scalar_outputs=True) > 1
+    assert graphs(rows, torch.ones(4, 2), torch.tensor([0, 2]), capture_scalar_outputs=True) > 1
