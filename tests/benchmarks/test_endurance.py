@@ -68,6 +68,7 @@ def growth(small: Path, large: Path, times: float) -> None:
             f"{memory:.0f} MB at most; log {times:.1f} times, work {ratio:.1f} times"
         )
         assert ratio < 1.5 * times
+        assert memory < 400  # megabytes, whatever the size of the log
 
 
 def test_ten_thousand_recompiles(recorded: Callable[..., object], tmp_path: Path) -> None:
@@ -121,3 +122,4 @@ def test_a_graph_of_200000_nodes(tmp_path: Path) -> None:
             f"{' '.join(verb)}: {first:.2f} and {second:.2f} s CPU, {memory:.0f} MB at most; 10 times the nodes, work {ratio:.1f} times"
         )
         assert ratio < 15
+        assert memory < 1000

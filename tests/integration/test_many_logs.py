@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fxscope.errors import UsageError
+from fxscope.errors import FxscopeError, UsageError
+from fxscope.recording import many
 from fxscope.recording.many import summarize_all
 
 
@@ -26,12 +27,12 @@ def _facts(summaries: list) -> list[tuple]:  # type: ignore[type-arg]
 @pytest.mark.slow
 def test_a_cluster_that_loses_a_worker_says_the_same(folder: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    many = tmp_path / "logs"
-    many.mkdir()
+    logs = tmp_path / "logs"
+    logs.mkdir()
     for copy in range(4):
         for log in folder.glob("*rank_*"):
-            (many / log.name.replace("rank_", f"rank_{copy}")).symlink_to(log)
-    expected = _facts(summarize_all(many))
+            (logs / log.name.replace("rank_", f"rank_{copy}")).symlink_to(log)
+    expected = _facts(summarize_all(logs))
     with distributed.LocalCluster(
         n_workers=2,
         threads_per_worker=1,
@@ -42,10 +43,25 @@ def test_a_cluster_that_loses_a_worker_says_the_same(folder: Path, tmp_path: Pat
         victim = next(iter(cluster.workers.values())).pid
         killer = threading.Timer(0.3, os.kill, (victim, signal.SIGKILL))
         killer.start()
-        summaries = summarize_all(many, scheduler=cluster.scheduler_address)
+        summaries = summarize_all(logs, scheduler=cluster.scheduler_address)
         killer.join()
     assert _facts(summaries) == expected
     assert len(summaries) == 16
+
+
+def _die(path: str) -> bytes:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return b""
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_reader_that_is_killed_is_told_and_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in range(4):
+        (tmp_path / f"dedicated_log_torch_trace_rank_{rank}.log").write_text("")
+    monkeypatch.setattr(many, "summarize_log", _die)
+    monkeypatch.setattr(many, "_is_alone", lambda: True)  # by fork, so that the children die as told
+    with pytest.raises(FxscopeError, match="was killed, perhaps for want of memory: use fewer than 2 workers"):
+        summarize_all(tmp_path, workers=2)
 
 
 def test_a_scheduler_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
