@@ -38,7 +38,7 @@ from fxscope.errors import CheckFailed, UsageError
 @click.option("--allow-nothing", is_flag=True, help="Judge a run in which no graph was compiled.")
 @click.option("--junit", "junit_file", metavar="FILE", type=click.Path(), help="Write JUnit XML.")
 @click.option("--sarif", "sarif_file", metavar="FILE", type=click.Path(), help="Write SARIF 2.1.0 of the findings.")
-@click.option("--github", is_flag=True, help="Print GitHub annotations of the findings.")
+@click.option("--github", is_flag=True, help="Print GitHub annotations: an error for what failed, and the findings.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema check).")
 def command(
     path: str,
@@ -131,9 +131,14 @@ def _write(
 
         Path(sarif_file).write_text(sarif(findings, root), encoding="utf-8")
     if github:
-        from fxscope.report.github import annotation
+        from fxscope.report.github import annotation, failure
 
+        told = {(each.file, each.line, each.rule) for each in found}
+        for violation in found:
+            click.echo(failure(violation, root))
         for finding in findings:
+            if (finding.file, finding.line, finding.ids[0]) in told:
+                continue  # --fail-on made it a failure
             click.echo(annotation(finding, root))
 
 

@@ -93,11 +93,17 @@ def _print(found: Any, most: int) -> None:
         if values:
             click.echo(f"\n{title}:")
             for name, (a, b) in values.items():
+                unset = "default" if values is found.settings else "unknown"
+                a, b = (unset if value is None else value for value in (a, b))
                 _say(f"  {name}: {a} -> {b}")
     _print_records(found)
     click.echo(f"\ngraphs: {found.same_graphs} the same, {len(found.graphs)} not")
-    for delta in found.graphs:
-        _print_graph(delta, most)
+    for group in _alike(found.graphs):
+        if len(group) > 2:
+            _print_group(group)
+        else:
+            for delta in group:
+                _print_graph(delta, most)
     for name, parts in found.cache_keys.items():
         click.echo()
         _say(f"cache key of {name} differs:")
@@ -118,6 +124,24 @@ def _print_records(found: Any) -> None:
     for delta in found.recompiles:
         where = f"{delta.function} ({delta.file})"
         _say(f"  {delta.change:6} {where}: {delta.what} [{delta.cause}] {delta.before} -> {delta.after}")
+
+
+def _alike(deltas: list[Any]) -> list[list[Any]]:
+    """Graphs of one function that only one of the runs has, together: a function that recompiles has many."""
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for index, delta in enumerate(deltas):
+        single = delta.change not in ("new", "gone") or delta.guards_added or delta.guards_removed
+        groups.setdefault((index,) if single else (delta.change, delta.file, delta.function), []).append(delta)
+    return list(groups.values())
+
+
+def _print_group(group: list[Any]) -> None:
+    first = group[0]
+    keys = [delta.before or delta.after for delta in group]
+    shown = ", ".join(keys[:3]) + (f", ... {keys[-1]}" if len(keys) > 3 else "")
+    sizes = list(dict.fromkeys(delta.summary for delta in group))
+    size = sizes[0] + " each" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    _say(f"  {first.change:7} {first.function} ({first.file}) {len(group)} graphs ({shown}): {size}")
 
 
 def _print_graph(delta: Any, most: int) -> None:

@@ -13,6 +13,7 @@ from fxscope.diagnosis.diagnose import diagnose, explain_records
 from fxscope.diagnosis.findings import Finding, severity_rank
 from fxscope.diagnosis.fixes import place_of
 from fxscope.diagnosis.frames import frames
+from fxscope.diagnosis.story import Change, Frame
 from fxscope.errors import UnreadableError
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def baseline_of(recording: Recording) -> Baseline:
         breaks[key] = breaks.get(key, 0) + found.count
     recompiles: dict[tuple[str, str, str], int] = {}
     for frame in frames(Context(recording)):
-        for change in frame.changes:
+        for change in _compiled(frame):
             name = (_base(frame.place[0]), frame.name, change.ids[0])
             recompiles[name] = recompiles.get(name, 0) + 1
     totals = recording.totals
@@ -197,16 +198,20 @@ def break_details(recording: Recording) -> tuple[str, ...]:
 
 def recompile_details(recording: Recording) -> tuple[str, ...]:
     """One line per function that recompiled: where, how often, the guard, and the fix."""
-    lines = []
-    for frame in frames(Context(recording)):
-        if not frame.changes:
-            continue
-        change = frame.changes[-1]
-        first = (change.recompile.fix or "").split("\n", 1)[0]
-        lines.append(
-            f"{_base(frame.place[0])}:{frame.place[1]}: {frame.name} x{len(frame.changes)}: {change.guard.guard[:120]} [{change.ids[0]}]. {first}".rstrip()
-        )
-    return tuple(lines)
+    return tuple(_recompile_line(frame) for frame in frames(Context(recording)) if frame.changes)
+
+
+def _compiled(frame: Frame) -> list[Change]:
+    """The recompiles that were made; one that the limit refused is a limit hit."""
+    return [change for change in frame.changes if change.recompile.outcome == "compiled"]
+
+
+def _recompile_line(frame: Frame) -> str:
+    change = (_compiled(frame) or frame.changes)[-1]
+    first = (change.recompile.fix or "").split("\n", 1)[0]
+    refused = len(frame.changes) - len(_compiled(frame))
+    times = f"x{len(_compiled(frame))}{f' and {refused} refused' if refused else ''}"
+    return f"{_base(frame.place[0])}:{frame.place[1]}: {frame.name} {times}: {change.guard.guard[:120]} [{change.ids[0]}]. {first}".rstrip()
 
 
 def _first_break(recording: Recording) -> tuple[str, int]:
@@ -261,14 +266,20 @@ def _beyond(recording: Recording, baseline: Baseline) -> list[Violation]:
                 )
             )
     told = {(each.file, each.function, each.cause): each.count for each in baseline.recompiles}
+    stories = (
+        {(_base(frame.place[0]), frame.name): frame for frame in frames(Context(recording))} if now.recompiles else {}
+    )
     for entry in now.recompiles:
         before = told.get((entry.file, entry.function, entry.cause), 0)
         if entry.count > before:
+            frame = stories[entry.file, entry.function]
             found.append(
                 Violation(
                     rule="baseline",
-                    message=f"{entry.count} recompiles of {entry.function} ({entry.file}) by {entry.cause}, known {before}",
-                    file=entry.file,
+                    message=f"{count(entry.count, 'recompile')} of {entry.function} ({entry.file}) by {entry.cause}, known {before}",
+                    details=(_recompile_line(frame),),
+                    file=frame.place[0],
+                    line=frame.place[1],
                 )
             )
     if baseline.graphs and not now.graphs:

@@ -156,6 +156,8 @@ def _recompile_deltas(first: Recording, second: Recording) -> list[RecompileDelt
     for side, recording in enumerate((first, second)):
         for frame in frames(Context(recording)):
             for change in frame.changes:
+                if change.recompile.outcome != "compiled":
+                    continue  # refused: a limit hit
                 counts[_base(frame.place[0]), frame.name, change.ids[0], change.name][side] += 1
     return [
         RecompileDelta(

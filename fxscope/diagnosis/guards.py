@@ -31,6 +31,7 @@ _PARAMETER = re.compile(r"\._?(parameters|buffers)\b|\._parameters\[|\._buffers\
 _INDEX_NAME = re.compile(r"(^|_)(idx|index|id|num|number|layer|block|depth|level|stage|rank|i)$")
 _ZERO_ONE = re.compile(r"^[01]$")
 
+TWO_SIZES = re.compile(r"^(\S+)\.size\(\)\[(\d+)\] == (\S+)\.size\(\)\[(\d+)\]$")
 # Guards on mark_dynamic and its kin: a tensor is marked in some calls only.
 MARKED = re.compile(r"\b_dynamo_\w+_indices\b|\b_has_dynamo_dim_marking\b")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from fxscope.diagnosis.context import Context, count, short_seconds
 from fxscope.diagnosis.findings import Evidence, Finding, Severity, kinds
 from fxscope.diagnosis.forbidden import join_forbidden
 from fxscope.diagnosis.frames import frames
+from fxscope.diagnosis.guards import name_of
 from fxscope.diagnosis.remedies import remedy
 from fxscope.diagnosis.remedies_value import listed
 from fxscope.diagnosis.statement import code_at
@@ -16,6 +18,7 @@ from fxscope.recording.userline import is_user_file
 
 # One recompile of these kinds mends itself or is meant: a fact worth knowing, not a fault.
 _BENIGN = frozenset({"dynamic-size", "changing-number", "train-eval", "grad-mode"})
+_BY_NAME = frozenset({"changing-attribute", "changing-number", "changing-global", "container-size", "none-or-tensor"})
 _MOST_EVIDENCE = 100  # records that stand for a story
 _NOTABLE_SECONDS = 60.0  # a benign recompile that took longer is worth saving
 
@@ -50,7 +53,8 @@ def lead_change(frame: Frame) -> Change | None:
     if not frame.changes:
         return None
     lead, _ = Counter(change.ids[0] for change in frame.changes).most_common(1)[0]
-    return next(change for change in frame.changes if change.ids[0] == lead)
+    name, _ = Counter(change.name for change in frame.changes if change.ids[0] == lead).most_common(1)[0]
+    return next(change for change in frame.changes if (change.ids[0], change.name) == (lead, name))
 
 
 def ids_of(frame: Frame) -> list[str]:
@@ -69,7 +73,7 @@ def _finding(context: Context, frame: Frame) -> Finding:
     file, line = frame.place
     compiled = sum(1 for each in frame.changes if each.recompile.outcome == "compiled")
     severity = _severity(ids, frame, compiled)
-    remedies = [remedy(id_, frame, _of(frame, id_)) for id_ in _causes(frame)]
+    remedies = [remedy(id_, frame, _of(frame, id_, name)) for id_, name in _causes(frame)]
     lead = remedies[0] if remedies else None
     verify = ""
     if severity != "info":
@@ -95,16 +99,19 @@ def _finding(context: Context, frame: Frame) -> Finding:
     )
 
 
-def _causes(frame: Frame) -> list[str]:
-    causes = [id_ for id_, _ in Counter(change.ids[0] for change in frame.changes).most_common(3)]
-    if len(causes) > 1 and ("size-zero-one" in causes or "unrolled-loop" in causes):
-        causes = [id_ for id_ in causes if id_ != "dynamic-size"]
-    return causes
+def _causes(frame: Frame) -> list[tuple[str, str]]:
+    """The most frequent causes; of values each name by itself, as each has a remedy of its own ("" for all names)."""
+    counted = Counter(
+        (change.ids[0], change.name if change.ids[0] in _BY_NAME else "") for change in frame.changes
+    ).most_common(3)
+    ids = {id_ for (id_, _), _ in counted}
+    hidden = {"dynamic-size"} if len(ids) > 1 and ids & {"size-zero-one", "unrolled-loop"} else set()
+    return [pair for pair, _ in counted if pair[0] not in hidden]
 
 
-def _of(frame: Frame, id_: str) -> Change:
+def _of(frame: Frame, id_: str, name: str) -> Change:
     """A recompile of one cause; one that knows its line where there is one."""
-    changes = [change for change in frame.changes if change.ids[0] == id_]
+    changes = [change for change in frame.changes if change.ids[0] == id_ and name in ("", change.name)]
     return next((change for change in changes if change.line is not None), changes[0])
 
 
@@ -187,13 +194,24 @@ def _gain(frame: Frame, compiled: int) -> str:
     return "; ".join(part for part in (graphs, seconds, limit) if part)
 
 
+def _by_pgo(change: Change) -> str:
+    """What torch's profile of this run decided in a recompile."""
+    names = []
+    for each in change.recompile.pgo:
+        source = each.partition(": ")[0]
+        dim = re.search(r"\.(size|stride)\(\)\[(\d+)\]$", source)
+        names.append(name_of(source) + (f" ({dim[1]} {dim[2]})" if dim else ""))
+    return f" (PGO marks as dynamic: {', '.join(names)})" if names else ""
+
+
 def _evidence(frame: Frame) -> list[Evidence]:
     shown = frame.changes[:_MOST_EVIDENCE]
     found = [
         Evidence(
             kind="recompile",
             text=f"{change.recompile.id} {'refused' if change.recompile.outcome == 'refused' else 'compiled'}: "
-            + (f"{change.guard.entry}: {change.guard.guard[:160]}" if change.guard.guard else "no reason in the log"),
+            + (f"{change.guard.entry}: {change.guard.guard[:160]}" if change.guard.guard else "no reason in the log")
+            + _by_pgo(change),
             compile_key=change.recompile.key,
             index=change.index,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fxscope.diagnosis.guards import MARKED
+from fxscope.diagnosis.guards import MARKED, TWO_SIZES
 from fxscope.diagnosis.program import static_marks
 from fxscope.diagnosis.story import Change, Frame
 
@@ -31,6 +31,13 @@ def dynamic_size(frame: Frame, change: Change) -> Remedy:
             fix=(
                 f"{change.name or 'A tensor'} is marked (mark_dynamic, mark_unbacked, mark_static) in some calls and not in others, which is a graph each: mark it before every call, "
                 "the first one as well, or in none."
+            )
+        )
+    if TWO_SIZES.match(change.guard.guard):
+        return Remedy(
+            fix=(
+                f"No line asks for {change.guard.guard}: the two sizes were equal in the first call, so torch gave them one symbol (duck sizing), and a call where they differ is "
+                "another graph, once. To save it make the first call with sizes that differ, or torch.fx.experimental._config.use_duck_shape = False."
             )
         )
     if "___from_numpy" in (change.guard.source or ""):

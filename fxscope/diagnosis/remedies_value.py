@@ -112,7 +112,8 @@ def _attribute_number(frame: Frame, change: Change, value: float) -> Remedy:
     return Remedy(
         fix=(
             f"Keep {name} as a tensor: before:\n    {name} = {value}\nafter:\n    {name} = torch.tensor({value})\n"
-            "then its value is data, not a constant. As a plain number on an object that is no nn.Module it costs one recompile, after which it is dynamic; "
+            "then its value is data, not a constant; what Python decides by it (if, min(), range) must become torch operations (torch.where, torch.clamp). "
+            "As a plain number on an object that is no nn.Module it costs one recompile, after which it is dynamic; "
             "torch.compile(..., dynamic=True) saves that one."
         ),
         change="dynamic",

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from fxscope.diagnosis.context import Context
-from fxscope.diagnosis.guards import guarded_source, name_of
+from fxscope.diagnosis.guards import TWO_SIZES, guarded_source, name_of
 from fxscope.diagnosis.owner import is_enum, own_constant
 from fxscope.diagnosis.program import files_of, static_marks
 from fxscope.diagnosis.story import Change, Frame
@@ -18,7 +18,6 @@ _LOOP = re.compile(
     r"^\s*(async )?(for|while)\b|\bfor .+ in\b|\b(unbind|split|chunk|zip|enumerate|list|tuple|iter|map)\("
 )
 _OF_THE_CALL = frozenset({"dynamic-size", "size-zero-one", "grad-mode", "autocast", "train-eval", "none-or-tensor"})
-_TWO_SIZES = re.compile(r"^(\S+)\.size\(\)\[(\d+)\] == (\S+)\.size\(\)\[(\d+)\]$")
 _CLASS = re.compile(r"type=<class '(?:[\w.]*\.)?(\w+)'>")
 _LOOKED_AT = 2  # recompiles of a frame whose new entry's guards are read to see what the value has become
 
@@ -93,16 +92,19 @@ def _sharpen_guards(context: Context, frame: Frame) -> None:
         elif looks and guard.kind == "number":
             if _tensor_sizes(context, change, guarded_source(guard)) is not None:
                 change.ids = ("tensor-type",)
-        elif looks and (sizes := _TWO_SIZES.match(guard.guard)):
-            _broadcast(context, change, ((sizes[1], int(sizes[2])), (sizes[3], int(sizes[4]))))
+        elif looks and (sizes := TWO_SIZES.match(guard.guard)):
+            _two_sizes(context, change, ((sizes[1], int(sizes[2])), (sizes[3], int(sizes[4]))))
 
 
-def _broadcast(context: Context, change: Change, sizes: tuple[tuple[str, int], ...]) -> None:
-    """Two sizes that were the same are not any more because one of them is 1 (or 0) now."""
+def _two_sizes(context: Context, change: Change, sizes: tuple[tuple[str, int], ...]) -> None:
+    """Two sizes that were the same are not any more: one of them is 1 (or 0) now, or they only happened to be the same."""
     for name, dim in sizes:
         found = _tensor_sizes(context, change, f"L['{name}']" if name.isidentifier() else name)
         if found is not None and found[dim : dim + 1] and found[dim] in ("0", "1"):
             change.ids, change.name, change.dim = ("size-zero-one", "shape-expression"), name_of(name), dim
+            return
+    if not change.guard.asked_line:
+        change.ids = ("dynamic-size", "shape-expression")  # no line asked: sizes that are equal at first share a symbol
 
 
 def _in_thread(context: Context, change: Change) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxscope.errors import UnreadableError, UsageError
 from fxscope.names import SESSION_FILE
+from fxscope.recording.automatic import recompiles_in_time
 from fxscope.recording.builder import Builder, split_number
 from fxscope.recording.lookup import find_compile, find_text
 from fxscope.recording.session import build_session, is_live, read_session_file
@@ -87,7 +88,7 @@ class Recording:
     @property
     def recompiles(self) -> list[Recompile]:
         """One per recompile record of the log, in order of time."""
-        return self._sorted("recompiles", self._builder.recompiles)
+        return self._once("recompiles", lambda: recompiles_in_time(self._builder))
 
     @property
     def limit_hits(self) -> list[LimitHit]:

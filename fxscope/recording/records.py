@@ -202,7 +202,11 @@ class FailedGuard(msgspec.Struct, kw_only=True):
 
 
 class Recompile(msgspec.Struct, kw_only=True):
-    """One recompile record of the log: an attempt caused by failed guards."""
+    """One recompile record of the log: an attempt caused by failed guards.
+
+    Attributes:
+        pgo: What automatic dynamism (PGO) marks as dynamic from this compile on: ``L['x'].size()[0]: 4 -> 6``.
+    """
 
     id: str
     key: str
@@ -214,6 +218,7 @@ class Recompile(msgspec.Struct, kw_only=True):
     failed: list[FailedGuard] = msgspec.field(default_factory=list)
     cause: str | None = None
     fix: str | None = None
+    pgo: list[str] = msgspec.field(default_factory=list)
     started: float = 0.0
     user_file: str = ""  # the user's module or call site where `file` is torch's own wrapper
     user_line: int = 0

@@ -60,6 +60,7 @@ class State:
         self.break_in: set[tuple[int, str, str]] = set()  # first event of a row, "id" or "key", what the row has of it
         self.recompiles: list[Recompile] = []
         self.recompile_of: dict[str, Recompile] = {}
+        self.searched: dict[int, int] = {}  # by log: offset up to which automatic dynamism was looked for
         self.limit_hits: dict[str, LimitHit] = {}
         self.failures: dict[tuple[str, bool], Failure] = {}
         self.artifacts: list[Artifact] = []

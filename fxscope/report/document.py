@@ -72,7 +72,7 @@ class BreakRow(msgspec.Struct, kw_only=True):
 
 
 class RecompileRow(msgspec.Struct, kw_only=True):
-    """One recompile record of the log. ``line`` is the function's first line."""
+    """One recompile record of the log. ``line`` is the function's first line; ``pgo`` what automatic dynamism marks as dynamic from it on."""
 
     id: str
     key: str
@@ -86,6 +86,7 @@ class RecompileRow(msgspec.Struct, kw_only=True):
     failed: list[FailedGuard]
     cause: str | None
     fix: str | None
+    pgo: list[str]
 
 
 class LimitRow(msgspec.Struct, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fxscope.diagnosis.budget import Violation
 from fxscope.diagnosis.findings import Finding
 from fxscope.report.safe import plain
 
@@ -15,17 +16,29 @@ def annotation(finding: Finding, root: str = "") -> str:
         finding: What to say.
         root: Folder that the path is made relative to (the checkout), "" for none.
     """
+    text = f"{finding.title}. {finding.fix}"
+    return _command(_COMMANDS[finding.severity], finding.file, finding.line, finding.ids[0], text, root)
+
+
+def failure(violation: Violation, root: str = "") -> str:
+    """One workflow command for what failed the check: always an error, whatever its findings are.
+
+    Args:
+        violation: The budget, or the part of the baseline, that the run is beyond.
+        root: As for ``annotation``.
+    """
+    text = "\n".join([violation.message, *(detail for detail in violation.details if detail)])
+    return _command("error", violation.file, violation.line, violation.rule, text, root)
+
+
+def _command(command: str, file: str, line: int, title: str, text: str, root: str) -> str:
     base = root.replace("\\", "/").rstrip("/")
-    path = finding.file.replace("\\", "/")
+    path = file.replace("\\", "/")
     if base and path.startswith(base + "/"):
         path = path[len(base) + 1 :]
-    properties = {
-        "file": path,
-        "line": str(finding.line) if finding.line else "",
-        "title": f"fxscope: {finding.ids[0]}",
-    }
+    properties = {"file": path, "line": str(line) if line else "", "title": f"fxscope: {title}"}
     written = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value)
-    return f"::{_COMMANDS[finding.severity]} {written}::{_data(plain(f'{finding.title}. {finding.fix}'))}"
+    return f"::{command} {written}::{_data(plain(text))}"
 
 
 def _data(text: str) -> str:

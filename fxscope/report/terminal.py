@@ -201,6 +201,8 @@ class _Page:
             if len(row.failed) > 1:
                 body.append(f"  (+{len(row.failed) - 1} older)", style="dim")
         self._print(body, 7)
+        if row.pgo:
+            self.line(f"PGO marks as dynamic: {'; '.join(row.pgo)}", "dim", 9)
 
     def compiles(self, recording: Recording) -> None:
         every = [row for row in recording.compiles if row.status != "restarted"]

@@ -193,6 +193,20 @@ def mask_of_one_channel(fixed):
     return f(x0(4, 3), torch.ones(4, 3)), f(x0(4, 3), mask.expand(4, 3).contiguous() if fixed else mask)
 
 
+@problem("dynamic-size", "shape-expression")
+def square_by_chance(fixed):
+    """Nobody asks whether the sizes are equal: they were so in the first call, and share a symbol."""
+    import torch.fx.experimental._config as symbolic
+
+    with symbolic.patch(use_duck_shape=not fixed):
+
+        @torch.compile(backend="eager", dynamic=True)  # HERE
+        def f(ids):
+            return ids * 2
+
+        return f(torch.ones(2, 2)), f(torch.ones(2, 3))
+
+
 @problem("dynamic-size")
 def arrays_of_numpy(fixed):
     @torch.compile(backend="eager", dynamic=True if fixed else None)  # HERE

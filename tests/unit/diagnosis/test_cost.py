@@ -129,3 +129,31 @@ def test_many_kernels_on_a_card() -> None:
     recording = Fake([many], code, artifacts=[asked])
     recording.text = lambda event: '{"mode": "reduce-overhead"}'  # type: ignore[method-assign]
     assert ids(recording) == []  # the remedy is in force
+
+
+def test_an_argument_that_cuda_graphs_would_have_to_write() -> None:
+    body = "        add_ = l_cache_.add_(l_x_)\n"
+    asked = Artifact(name="fxscope.graph", encoding="json", compile_key="0/0", size=1, event=1)
+    recording = Fake([compiled()], artifacts=[asked])
+    texts = {-1: GRAPH.format(size="4", body=body), 1: '{"mode": "reduce-overhead"}'}
+    recording.text = texts.__getitem__  # type: ignore[method-assign]
+    (finding,) = findings(Context(recording))  # type: ignore[arg-type]
+    assert (finding.ids, finding.severity) == (["cudagraph-skipped"], "info")
+    assert "the argument cache is written in place" in finding.title
+
+
+def test_what_is_timed_is_not_modelled_as_well() -> None:
+    body = "".join(f'        y = L_x_ + {number}; y: "f32[8, 16]"\n' for number in range(40))
+    graph = GraphText(compile_key="0/0", stage="dynamo", name="dynamo_output_graph", size=100, event=0)
+    code = GraphText(compile_key="0/0", stage="inference.code", name="inductor_output_code", size=100, event=1)
+    many = compiled(
+        nodes=45,
+        calls=500,
+        metrics={"graph_op_count": 40},
+        graphs=[graph, code],
+        inputs=[{"device": "cuda:0"}],
+        call_seconds=3e-4,
+    )
+    recording = Fake([many])
+    recording.text = [GRAPH.format(size="8, 16", body=body), "        k.run(buf0)\n" * 30].__getitem__  # type: ignore[method-assign]
+    assert ids(recording) == [("launch-bound", "low")]

@@ -124,6 +124,7 @@ def test_the_fix_mends_it_and_keeps_the_result(problems: Problems, script: str) 
         ("recompiles", "muon_over_shapes", ["force_parameter_static_shapes = False", "w.detach()"]),
         ("recompiles", "marked_static", ["take torch._dynamo.mark_static(x, 0) (line "]),
         ("recompiles", "arrays_of_numpy", ["torch.from_numpy(a)"]),
+        ("recompiles", "square_by_chance", ["duck sizing", "use_duck_shape = False"]),
         ("recompiles", "search_over_models", ["They differ in self.width", "torch._dynamo.reset()"]),
         ("recompiles", "total_begins_as_a_number", ["total = torch.tensor(0.0)"]),
         ("recompiles", "vmap_around_it", ["torch.compile(torch.vmap(f))"]),

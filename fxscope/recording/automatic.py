@@ -1,0 +1,72 @@
+"""What automatic dynamism (PGO) marks as dynamic, compile by compile: instants named ``automatic_dynamic`` among the phase events.
+
+Torch writes one per size or number that differs from what its profile has (``torch/_dynamo/pgo.py``, ``update_automatic_dynamic``),
+into the compile that takes the consequence. They lie among ten thousands of other phase events, so they are looked for by their text.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+from fxscope.recording.process import without_attempt
+from fxscope.trace.line import BadEnvelope, decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxscope.recording.records import Recompile
+    from fxscope.recording.state import State
+    from fxscope.trace.index import LogIndex
+
+_NEEDLE = b'"automatic_dynamic"'
+_WINDOW = 8 << 20  # bytes that are searched before their pages are let go
+
+
+def recompiles_in_time(state: State) -> list[Recompile]:
+    """Recompile records in order of time, each with what automatic dynamism marks as dynamic in it."""
+    rows = sorted(state.recompiles, key=lambda row: row.started)
+    by_key = {without_attempt(row.key): row for row in rows}
+    for log, index in enumerate(state.logs) if rows else ():
+        begin = state.searched.get(log, index.starts[0] if len(index) else 0)
+        # The last event of a log that grows may be torn; the next look begins with it.
+        state.searched[log] = end = index.starts[-1] if len(index) else 0
+        for number in _mentions(index, begin, end):
+            event = index.event(number)
+            if event.name != "chromium_event":
+                continue
+            key = state.process(log, event).key_at(event.envelope, number)
+            found = by_key.get(without_attempt(key or ""))
+            told = _told(index, number) if found is not None else ""
+            if found is not None and told and told not in found.pgo:
+                found.pgo.append(told)
+    return rows
+
+
+def _mentions(index: LogIndex, begin: int, end: int) -> Iterator[int]:
+    """Numbers of the events between two offsets whose text has the needle."""
+    data = index.source.data
+    if not index.count("chromium_event"):
+        return
+    for start in range(begin, end, _WINDOW):
+        stop = min(end, start + _WINDOW + len(_NEEDLE) - 1)
+        at = data.find(_NEEDLE, start, stop)
+        while at >= 0:
+            yield bisect_right(index.starts, at) - 1
+            at = data.find(_NEEDLE, at + 1, stop)
+        index.source.let_go(start, stop)
+
+
+def _told(index: LogIndex, number: int) -> str:
+    """``L['x'].size()[1]: 16 -> 20``; "" for an instant that is not of that form."""
+    try:
+        value: Any = decode_json(index.text(number).encode("utf-8", "replace"))
+    except BadEnvelope:
+        return ""  # a torn payload; the event itself is counted where it is indexed
+    facts = value.get("args") if isinstance(value, dict) and value.get("name") == "automatic_dynamic" else None
+    if not isinstance(facts, dict) or not isinstance(facts.get("name"), str):
+        return ""
+    dim = facts.get("dim_changed")
+    what = "stride" if str(facts.get("reason")).startswith("stride") else "size"
+    place = f".{what}()[{dim}]" if isinstance(dim, int) and not isinstance(dim, bool) else ""
+    return f"{facts['name']}{place}: {facts.get('cached')} -> {facts.get('new')}"
