@@ -33,7 +33,8 @@ def _version(text):
 def problem(*expect, same=True, until=(), since=()):
     """Registers ``run(fixed)`` with the finding ids that its unfixed run must show; ``same``: both runs return the same.
 
-    ``until`` and ``since``: a version of torch and what it and all before (after) it show instead, where torch itself differs.
+    ``until`` and ``since``: a version of torch and what it and all before (after) it show instead, where torch itself differs
+    (or the Python that docs/versions.md pairs with it: 3.12 inlines comprehensions).
     """
     older = bool(until) and _version(until[0]) >= VERSION
     if older or (since and _version(since[0]) <= VERSION):

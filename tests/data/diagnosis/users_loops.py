@@ -160,7 +160,7 @@ def stop_at_the_end_token(fixed):
     return (torch.compile(generate, backend="eager")(start, step),)
 
 
-@problem("data-dependent-value")
+@problem("data-dependent-value", since=("2.14", "data-dependent-value", "frame-skipped"))
 def rows_one_by_one(fixed):
     @torch.compile(backend="eager")
     def f(x, ids):
