@@ -53,7 +53,7 @@ def _finding(context: Context, members: list[tuple[int, GraphBreak, BreakCause]]
     return Finding(
         ids=ids,
         category="failure" if kind.category == "failure" else "breaks",
-        severity=_severity(ids, lost or ("higher-order-op" in ids[1:] and not context.recording.totals.graphs)),
+        severity=_severity(ids, lost or (_covers_all(ids) and not context.recording.totals.graphs)),
         title=f"{found.kind or ids[0]}{f' at {found.site}' if in_library(found) else ''}: {count(events, 'break event')}"
         + (", the whole function runs eager" if skipped else ", the rest of the function runs eager" if lost else ""),
         file=file,
@@ -78,6 +78,11 @@ def _finding(context: Context, members: list[tuple[int, GraphBreak, BreakCause]]
         cost=float(events) + (100.0 if lost else 0.0),
         change=change,
     )
+
+
+def _covers_all(ids: list[str]) -> bool:
+    """The break takes whatever it lies in out of the graphs: an operator's body, a function that is disabled."""
+    return "higher-order-op" in ids[1:] or ids[0] == "disabled-function"
 
 
 def _severity(ids: list[str], skipped: bool) -> Severity:

@@ -16,7 +16,7 @@ from fxscope.diagnosis.program import (
     late_hooks,
 )
 from fxscope.diagnosis.statement import code_at, source_tree
-from fxscope.diagnosis.uncalled import NEVER_RAN, wasted
+from fxscope.diagnosis.uncalled import NEVER_RAN, UNREACHED, wasted
 from fxscope.recording.records import Compile
 from fxscope.recording.userline import is_user_file
 
@@ -139,7 +139,7 @@ def _nothing(context: Context) -> Finding:
         )
         fix = "Leave the mode (FlopCounterMode, a profiler's mode, FakeTensorMode) while the compiled function is called; measure with it on the eager model."
     code = context.recording.session.exit_code
-    if code not in (0, None) and (not why or why is NEVER_RAN):
+    if code not in (0, None) and (not why or why is NEVER_RAN or why.startswith(UNREACHED)):
         # How far it came is not known: what stands in the program may simply not have been reached.
         why = f"The program ended with exit code {code} before anything was compiled."
         fix = "See why it ended (its own output, a time limit, memory), and record a run that reaches the first call of the compiled function."

@@ -40,7 +40,11 @@ def files_of(context: Context) -> list[str]:
     for compile_ in context.recording.compiles[:200]:
         files = (compile_.file, compile_.user_file, *(line.file for line in compile_.stack[-4:]))
         found.extend(file for file in files if is_user_file(file))
-    return [file for file in dict.fromkeys(found) if source_tree(file) is not None]
+    once: dict[str, str] = {}
+    for file in found:
+        if source_tree(file) is not None:
+            once.setdefault(os.path.realpath(file), file)  # a log may name the script as it was given, too
+    return list(once.values())
 
 
 def is_compile_call(node: ast.AST) -> bool:
@@ -188,14 +192,19 @@ def generator_compiled(file: str) -> Place | None:
                 ]
                 if any(name in _COMPILE for name in decorators):
                     return Place(file=file, line=node.lineno, text=node.name)
+    modules = {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and any(each is generators.get("forward") for each in node.body)
+    }
     for node in ast.walk(tree):
-        if (
-            is_compile_call(node)
-            and isinstance(node, ast.Call)
-            and node.args
-            and ast.unparse(node.args[0]) in generators
-        ):
-            return Place(file=file, line=node.lineno, text=ast.unparse(node.args[0]))
+        if not (is_compile_call(node) and isinstance(node, ast.Call) and node.args):
+            continue
+        compiled = node.args[0]
+        if ast.unparse(compiled) in generators:
+            return Place(file=file, line=node.lineno, text=ast.unparse(compiled))
+        if isinstance(compiled, ast.Call) and ast.unparse(compiled.func) in modules:
+            return Place(file=file, line=node.lineno, text=f"{ast.unparse(compiled.func)}.forward")
     return None
 
 

@@ -8,6 +8,7 @@ import re
 from fxscope.diagnosis.program import is_compile_call, scopes, statements
 
 NEVER_RAN = "torch.compile was called, but what it returned never ran."
+UNREACHED = "No compiled function was called."
 _SWITCH_ON = (
     'Take that out for the run that shall be compiled: torch.compiler.set_stance("default"), torch._dynamo.config.disable = False, no TORCH_COMPILE_DISABLE '
     "or TORCHDYNAMO_DISABLE in the environment, no disable=True. As a context manager, set_stance ends with its block."
@@ -49,8 +50,10 @@ def wasted(program: str, tree: ast.Module | None) -> tuple[str, int, str, str]:
             program,
             node.lineno,
             f"What torch.compile returned ({name}) is never called: line {call.lineno} uses {target}, the original, which compiling does not change.",
-            f"before:\n    {ast.unparse(call).partition(chr(10))[0]}\nafter:\n    {_renamed(call, target, name)}\nor compile in place, so that every use of it is compiled: {target}.compile()",
+            f"before:\n    {ast.unparse(call).partition(chr(10))[0]}\nafter:\n    {_renamed(call, target, name)}{_in_place(tree, target)}",
         )
+    if tree is not None and (way := _roundabout(tree)) is not None:
+        return program, way[0].lineno, way[1], way[2]
     if program and tree is not None and (decorated := _compile_calls(tree)):
         return (
             program,
@@ -66,7 +69,11 @@ def _suspects(tree: ast.Module) -> list[tuple[ast.stmt, str, str]]:
     found: list[tuple[ast.stmt, str, str]] = []
     for scope in scopes(tree):
         for node in statements(scope):
-            if isinstance(node, ast.Expr) and is_compile_call(node.value):
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Call)
+                and (is_compile_call(node.value) or is_compile_call(node.value.func))
+            ):
                 target = (
                     ast.unparse(node.value.args[0]) if isinstance(node.value, ast.Call) and node.value.args else "model"
                 )
@@ -74,7 +81,7 @@ def _suspects(tree: ast.Module) -> list[tuple[ast.stmt, str, str]]:
                     (
                         node,
                         "The result of torch.compile is thrown away; it does not change its argument.",
-                        f"before:\n    {ast.unparse(node)}\nafter:\n    {target} = {ast.unparse(node)}\nor compile in place: {target}.compile()",
+                        f"before:\n    {ast.unparse(node)}\nafter:\n    {target} = {ast.unparse(node)}{_in_place(tree, target)}",
                     )
                 )
             elif isinstance(node, ast.Assign) and is_compile_call(node.value) and isinstance(node.targets[0], ast.Name):
@@ -141,11 +148,60 @@ def _read_after(scope: ast.AST, name: str, node: ast.stmt) -> bool:
     )
 
 
-def switched_off(tree: ast.Module) -> ast.stmt | None:
+def _in_place(tree: ast.Module, target: str) -> str:
+    """The other way for a module; "" for a function, which has no ``compile``."""
+    if target.endswith(".forward"):
+        return f"\nor compile in place: {target.removesuffix('.forward')}.compile()"
+    functions = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    if target.rpartition(".")[2] in functions:
+        return ""
+    return f"\nor compile in place, so that every use of it is compiled: {target}.compile()"
+
+
+def _roundabout(tree: ast.Module) -> tuple[ast.stmt, str, str] | None:
+    """Ways around what was compiled: the loop variable only, ``_orig_mod``, a condition that did not hold. Statement, cause, fix."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Assign) and is_compile_call(node.value) and isinstance(node.targets[0], ast.Name)):
+            continue
+        name = node.targets[0].id
+        for outer in ast.walk(tree):
+            if isinstance(outer, ast.For) and node in outer.body and ast.unparse(outer.target) == name:
+                every = ast.unparse(outer.iter)
+                return (
+                    node,
+                    f"The loop binds its variable {name} to what torch.compile returned; {every} still holds the originals.",
+                    (
+                        f"before:\n    for {name} in {every}:\n        {ast.unparse(node)}\nafter:\n    {every} = [{ast.unparse(node.value)} for {name} in {every}]\n"
+                        f"or compile in place: {name}.compile() in the loop"
+                    ),
+                )
+            if isinstance(outer, ast.If) and node in outer.body and "__name__" not in ast.unparse(outer.test):
+                return (
+                    node,
+                    f"{UNREACHED} torch.compile stands under a condition (line {outer.lineno}: `if {ast.unparse(outer.test)}:`), which may not have held in this run.",
+                    "Record a run in which the condition holds, or take the call out of it.",
+                )
+        used = next(
+            (each for each in ast.walk(tree) if isinstance(each, ast.Attribute) and each.attr == "_orig_mod"), None
+        )
+        if used is not None and ast.unparse(used.value) == name:
+            return (
+                node,
+                f"Line {used.lineno} goes around what was compiled: {name}._orig_mod is the original module, and runs eager.",
+                f"Call {name}(...) itself; _orig_mod is for saving, copying and unwrapping.",
+            )
+    return None
+
+
+def switched_off(tree: ast.Module) -> ast.stmt | ast.expr | None:
     """The statement that switches torch.compile off: a stance, a setting, a variable of the environment, ``disable=True``."""
     for scope in scopes(tree):
         for node in statements(scope):
-            if _switches_off(node):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found = next((each for each in node.decorator_list if _switches_off(ast.Expr(value=each))), None)
+                if found is not None:
+                    return found
+            elif _switches_off(node):
                 return node
     return None
 
@@ -162,8 +218,6 @@ def _switches_off(node: ast.stmt) -> bool:
     heads: list[ast.AST] = [item.context_expr for item in getattr(node, "items", [])]
     if isinstance(node, (ast.Expr, ast.Assign, ast.Return)) and node.value is not None:
         heads.append(node.value)
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        heads.extend(node.decorator_list)
     for head in heads:
         for call in ast.walk(head):
             if not isinstance(call, ast.Call):

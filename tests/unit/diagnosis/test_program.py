@@ -106,6 +106,48 @@ def recorded_nothing(folder: Path, source: str, exit_code: int = 0) -> list[Find
             "config.disable = False",
         ),
         (
+            "import torch\ndef step(x):\n    return x\ntorch.compile(backend='eager')(step)\nstep(x)\n",
+            4,
+            ["nothing-compiled"],
+            "step = torch.compile(backend='eager')(step)",
+        ),
+        (
+            "import torch\nclass Ops:\n    def act(x):\n        return x\nOps.fast = torch.compile(Ops.act)\nOps.act(x)\n",
+            5,
+            ["nothing-compiled"],
+            "after:\n    Ops.fast(x)",
+        ),
+        (
+            "import torch\nif flag:\n    net = torch.compile(net)\nnet(x)\n",
+            3,
+            ["nothing-compiled"],
+            "in which the condition holds",
+        ),
+        (
+            "import torch\nfor net in nets:\n    net = torch.compile(net)\nnets[0](x)\n",
+            3,
+            ["nothing-compiled"],
+            "nets = [torch.compile(net) for net in nets]",
+        ),
+        (
+            "import torch\nnet = torch.compile(net)\nnet._orig_mod(x)\n",
+            2,
+            ["nothing-compiled"],
+            "Call net(...) itself",
+        ),
+        (
+            "import torch\nfast = torch.compile(net)\n@torch.compiler.set_stance('force_eager')\ndef f(x):\n    return fast(x)\nf(x)\n",
+            3,
+            ["nothing-compiled"],
+            "ends with its block",
+        ),
+        (
+            "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        yield x\nnet = torch.compile(Net())\nlist(net(x))\n",
+            5,
+            ["nothing-compiled", "generator"],
+            "consumes the generator",
+        ),
+        (
             "import torch\nfast = torch.compile(net, disable=True)\nfast(x)\n",
             2,
             ["nothing-compiled"],
