@@ -96,15 +96,19 @@ def _attribute_number(frame: Frame, change: Change, value: float) -> Remedy:
         begun = begun_at(frame, change)
         first = begun.rpartition("= ")[2] if begun else frame.values.get(name, [str(value)])[0]
         make = f"self.register_buffer({attribute!r}, torch.tensor({first}))"
-        added = made[0].code if made is not None else f"{name} += 1"
+        then = (
+            f"then `{made[0].code}` is part of the graph"
+            if made is not None
+            else f"then a new value ({name} += 1, {name}.fill_(value)) recompiles nothing"
+        )
         return Remedy(
             fix=(
-                f"before (in __init__):\n    {begun}\nafter:\n    {make}\n"
+                f"Make {name} a buffer, which is data and no constant. before (in __init__):\n    {begun}\nafter:\n    {make}\n"
                 if begun
                 else f"Where {name} is set first, make it a buffer: {make.replace('self.', f'{owner}.', 1)};\n"
             )
             + (
-                f"then {name} is data and `{added}` is part of the graph; what Python decides by it (if, min(), range) must become torch operations "
+                f"{then}; what Python decides by it (if, min(), range) must become torch operations "
                 f"(torch.where, torch.clamp). Or change it outside of forward. {unspecific}"
             ).rstrip(),
             change=setting,
