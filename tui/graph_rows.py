@@ -57,9 +57,9 @@ class GraphRows:
 
     columns: Sequence[Column] = (
         Column("", 0, keep=6, limit=18, least=6),
-        Column("node", keep=9, limit=36, least=16, middle=True),
-        Column("op", keep=7, limit=32, least=12),
-        Column("value", keep=8, limit=34, least=14),
+        Column("node", keep=9, limit=36, least=15, middle=True),
+        Column("op", keep=8, limit=32, least=12),
+        Column("value", keep=7, limit=34, least=15),
         Column("users", right=True, keep=2),
         Column("inputs", keep=1, flex=True),
         Column("source", keep=4, limit=26, middle=True),

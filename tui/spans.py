@@ -168,3 +168,41 @@ def _words(spans: Iterable[Span]) -> list[list[Span]]:
             else:
                 words.append([(piece, style)])
     return words
+
+
+def mark_matches(spans: list[Span], needle: str) -> list[Span]:
+    """The spans with every occurrence of ``needle`` in the style ``match``."""
+    whole = "".join(text for text, _ in spans)
+    if needle == needle.lower():
+        lowered = whole.lower()
+        whole = lowered if len(lowered) == len(whole) else whole
+    start = whole.find(needle)
+    while start >= 0:
+        spans = restyle(spans, start, start + len(needle), "match")
+        start = whole.find(needle, start + len(needle))
+    return spans
+
+
+def joined(spans: Spans) -> list[Span]:
+    """The spans with neighbours of one style as one: every segment costs when it is drawn."""
+    done: list[Span] = []
+    for text, style in spans:
+        if done and done[-1][1] == style:
+            done[-1] = (done[-1][0] + text, style)
+        else:
+            done.append((text, style))
+    return done
+
+
+def restyle(spans: list[Span], start: int, end: int, style: str) -> list[Span]:
+    """The spans with characters ``start`` to ``end`` (-1: to the end) in another style."""
+    done: list[Span] = []
+    at = 0
+    for text, old in spans:
+        stop = at + len(text)
+        low = min(max(start, at), stop) - at
+        high = len(text) if end < 0 else min(max(end, at), stop) - at
+        pieces = ((text[:low], old), (text[low:high], style), (text[max(low, high) :], old))
+        done.extend(piece for piece in pieces if piece[0])
+        at = stop
+    return done

@@ -129,19 +129,19 @@ class Terminal:
             seen += os.read(self.master, 1 << 16)
         return time.perf_counter() - self.started, seen
 
-    def rest(self, quiet: float) -> float | None:
-        """When the last byte came before that many seconds of silence; None where none came."""
-        last = None
-        while select.select([self.master], [], [], quiet)[0]:
+    def rest(self, quiet: float, first: float | None = None) -> float | None:
+        """When the last byte came before that many seconds of silence, ``first`` before any; None where none came."""
+        last, wait = None, first or quiet
+        while select.select([self.master], [], [], wait)[0]:
             os.read(self.master, 1 << 16)
-            last = time.perf_counter()
+            last, wait = time.perf_counter(), quiet
         return last
 
     def press(self, key: bytes) -> float:
         """Seconds from a key's bytes until everything that it changes on the screen is written."""
         start = time.perf_counter()
         os.write(self.master, key)
-        last = self.rest(QUIET)
+        last = self.rest(QUIET, first=10)
         assert last is not None, f"{key!r} changed nothing"
         return last - start
 

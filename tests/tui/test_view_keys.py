@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from fxscope_tui.screens.view import View
 from fxscope_tui.widgets.diff_view import DiffView
 from textual.geometry import Offset
 from textual.selection import Selection
@@ -271,3 +272,22 @@ async def test_texts_of_two_compiles_are_compared(gpt2, opened):
         await driver.press("escape")
         assert driver.app.focused is view.code
         assert "text ‹forward.code›" in driver.frame()
+
+
+async def test_a_view_that_was_empty_takes_the_focus_when_it_fills(gpt2, opened, monkeypatch):
+    async with opened(gpt2) as driver:
+        emptied = []
+        monkeypatch.setattr(View, "empty", lambda self, why="": emptied.append(why))
+        await driver.press("2")
+        assert not emptied  # it is never empty on the way to its graph
+        monkeypatch.undo()
+        view = driver.app.view
+        assert driver.app.focused is view.table
+        view.empty("nothing yet")
+        driver.app.set_focus(None)
+        await driver.settle()
+        view.take_focus()
+        assert driver.app.focused is None
+        view.filled()
+        await driver.settle()
+        assert driver.app.focused is view.table

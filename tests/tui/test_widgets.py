@@ -6,11 +6,10 @@ import pytest
 from fxscope_tui.collecting import MANY, reading
 from fxscope_tui.highlight import Regions, highlight
 from fxscope_tui.provenance import Provenance
-from fxscope_tui.spans import clean, fit, plain, spans_of, wrap
+from fxscope_tui.spans import clean, fit, mark_matches, plain, restyle, spans_of, wrap
 from fxscope_tui.widgets.code_view import CodeView, Mark
 from fxscope_tui.widgets.diff_view import DiffRow, align, fold
 from fxscope_tui.widgets.filtering import Filter, Haystack
-from fxscope_tui.widgets.line_view import mark_matches, restyle
 from fxscope_tui.widgets.virtual_table import Column, Rows, VirtualTable, allot
 from hypothesis import given
 from hypothesis import strategies as st

@@ -15,8 +15,8 @@ from fxscope.graph.records import Graph
 from ..graph_rows import GraphRows, ModuleRows
 from ..store import SourceFile
 from ..widgets.code_view import Mark
+from ..widgets.detail import Detail
 from ..widgets.diff_view import DiffView
-from ..widgets.document import Block, Document
 from ..widgets.line_view import LineView
 from ..widgets.virtual_table import Column, Rows, VirtualTable
 from .graph_jumps import JumpsView
@@ -62,7 +62,7 @@ class GraphView(JumpsView):
         with Horizontal(id="graph-split", classes="body"):
             yield VirtualTable(id="graph-table")
             yield SourcePane(id="graph-source")
-        yield Document(id="graph-detail").add_class("body")
+        yield Detail(id="graph-detail").add_class("body")
         yield DiffView(id="graph-diff")
 
     @property
@@ -84,7 +84,9 @@ class GraphView(JumpsView):
         self._fill_table(wanted)
         if wanted is None and not self._depth:
             first = next((number for number, node in enumerate(graph.nodes) if node.op.startswith("call")), 0)
-            self.table.select(first, tell=False)
+            at = self.table.shown_index(first)
+            if at is not None:
+                self.table.start_at(at)
             self._moved()
 
     def _fill_table(self, node: str | None = None) -> None:
@@ -124,7 +126,7 @@ class GraphView(JumpsView):
         self.table.mark(rows.neighbours(node))
         at = self.table.selected
         if self.has_class("-detail") and at is not None:
-            self.query_one(Document).show([Block(rows.detail(at), None, 2)], keep=False)
+            self.query_one(Detail).show(rows.detail(at))
         if not self.has_class("-source"):
             return
         if node.source is not None:

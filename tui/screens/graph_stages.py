@@ -54,7 +54,8 @@ class StagesView(View):
     def take(self, snapshot: Snapshot) -> None:
         """A live compile may have more stages now."""
         self.snapshot = snapshot
-        self._show_stage()
+        if self.compile is not None or not snapshot.compiles:  # else it is about to be told which
+            self._show_stage()
 
     def compile_changed(self) -> None:
         """Show the same stage of another compile, where it has it."""

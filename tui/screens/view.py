@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..app import FxscopeApp
 
 Result = TypeVar("Result")
+REFRESHES = 20  # after which a pane that does not appear is given up
 
 
 class View(Vertical):
@@ -88,10 +89,16 @@ class View(Vertical):
         """There is something to show."""
         self.remove_class("-empty")
         if self.wants_focus:
-            self.wants_focus = False
-            self.call_after_refresh(self.take_focus)
+            self.call_after_refresh(self._focus_when_there, REFRESHES)
 
     wants_focus = False  # the view was opened while it had nothing to focus
+
+    def _focus_when_there(self, tries: int) -> None:
+        """Panes of a view that was empty have a place only when the style sheet has been looked at."""
+        if self.wants_focus and self.display:
+            self.take_focus()
+            if self.wants_focus and tries:
+                self.call_after_refresh(self._focus_when_there, tries - 1)
 
     def take_focus(self) -> None:
         """Focus the first pane, at once or when there is one."""

@@ -21,7 +21,7 @@ from textual.strip import Strip
 
 from ..colours import span_styles
 from ..keymap import bindings
-from ..spans import Span, Spans, fit
+from ..spans import Spans, fit, joined, mark_matches, restyle
 
 
 class LineView(ScrollView, can_focus=True, inherit_bindings=False):
@@ -57,6 +57,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         # Called with this view after its cursor moved. No message: what follows the cursor is drawn in the same frame then.
         self.on_cursor: Callable[[LineView], None] = lambda view: None
         self._unseen: bool | None = None  # the cursor moved while nothing was visible; True: to the middle
+        self._start = -1  # the line that ``start_at`` put the cursor on
         self._base = Style.null()  # of the widget; worked out once per drawing, not per line
         self._mixed: dict[str, Mapping[str, Style]] = {}
 
@@ -213,9 +214,20 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         before, self.cursor = self.cursor, index
         self.reveal(index, centre=centre)
         if before != index:
+            self._start = -1
             self.redraw_lines((before, index))
             if tell:
                 self.on_cursor(self)
+
+    def start_at(self, index: int) -> None:
+        """Put the cursor on a line in the middle of the view, and keep it there while the layout settles."""
+        self.move_to(index, tell=False)
+        self._start = index
+        self._to_middle()
+
+    def _to_middle(self) -> None:
+        if self.size.height:
+            self.scroll_to(y=max(0, self.cursor - self.page // 2), animate=False, immediate=True, force=True)
 
     def reveal(self, index: int, *, centre: bool = False) -> None:
         """Scroll so that a line is visible; with ``centre`` to the middle where it was not."""
@@ -233,6 +245,8 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         """Show the cursor where that had to wait for a place to show it in, and the tail where that is followed."""
         if self.auto_tail and self.count():
             self.reveal(self.count() - 1)
+        if self._start == self.cursor:
+            self._to_middle()
         if self._unseen is not None and self.size.height and self.count():
             centre, self._unseen = self._unseen, None
             self.reveal(self.cursor, centre=centre)
@@ -306,41 +320,3 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
             if needle in (text.lower() if folded else text):
                 return index
         return None
-
-
-def mark_matches(spans: list[Span], needle: str) -> list[Span]:
-    """The spans with every occurrence of ``needle`` in the style ``match``."""
-    whole = "".join(text for text, _ in spans)
-    if needle == needle.lower():
-        lowered = whole.lower()
-        whole = lowered if len(lowered) == len(whole) else whole
-    start = whole.find(needle)
-    while start >= 0:
-        spans = restyle(spans, start, start + len(needle), "match")
-        start = whole.find(needle, start + len(needle))
-    return spans
-
-
-def joined(spans: Spans) -> list[Span]:
-    """The spans with neighbours of one style as one: every segment costs when it is drawn."""
-    done: list[Span] = []
-    for text, style in spans:
-        if done and done[-1][1] == style:
-            done[-1] = (done[-1][0] + text, style)
-        else:
-            done.append((text, style))
-    return done
-
-
-def restyle(spans: list[Span], start: int, end: int, style: str) -> list[Span]:
-    """The spans with characters ``start`` to ``end`` (-1: to the end) in another style."""
-    done: list[Span] = []
-    at = 0
-    for text, old in spans:
-        stop = at + len(text)
-        low = min(max(start, at), stop) - at
-        high = len(text) if end < 0 else min(max(end, at), stop) - at
-        pieces = ((text[:low], old), (text[low:high], style), (text[max(low, high) :], old))
-        done.extend(piece for piece in pieces if piece[0])
-        at = stop
-    return done
