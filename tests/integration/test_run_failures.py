@@ -85,3 +85,13 @@ def test_failures_are_kept_with_their_line(tmp_path: Path, log_events: Events) -
     assert failures[1]["cause"] == {"type": "KeyError", "message": "'no'"}
     (limit,) = artifacts(log_events(log), "fxscope.limit")
     assert (limit["function"], limit["limit"], limit["value"], limit["raised"]) == ("text", "recompile_limit", 1, True)
+
+
+def test_what_torch_compile_itself_refuses_is_kept(tmp_path: Path, log_events: Events) -> None:
+    script = tmp_path / "refused.py"
+    script.write_text("import torch\nfast = torch.compile(lambda x: x + 1, backend='tensorrt')\nfast(torch.ones(2))\n")
+    command = [sys.executable, "-m", "fxscope", "run", "--headless", "--quiet", "-o", str(tmp_path / "r"), str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    (failure,) = artifacts(check_log(logs(tmp_path / "r")[0], log_events), "fxscope.failure")
+    assert (failure["phase"], failure["type"], failure["line"]) == ("dynamo", "InvalidBackend", 2)
