@@ -72,10 +72,11 @@ def _in_pieces(source: str, classes: dict[str, str], stage: str) -> Graph | None
     if not pieces:
         return None
     try:
-        graph = _Reader(source.split("\n"), classes, stage, pieces).graph(syntax_tree(head))
+        reader = _Reader(source.split("\n"), classes, stage, pieces)
+        graph = reader.graph(syntax_tree(head))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None  # reading it whole says what is wrong
-    return None if graph.problems else graph
+    return None if graph.problems or reader.pieces else graph
 
 
 class _Reader:

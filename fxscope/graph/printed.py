@@ -52,7 +52,7 @@ def cut_body(source: str) -> tuple[str, list[tuple[int, int]]]:
     begin, end = -1, len(lines)
     for number in range(opened + PIECE, len(lines)):
         line = lines[number]
-        if line.strip() and not line.startswith(body):
+        if line.strip() and not line.startswith(body) and not line.lstrip().startswith("#"):
             end = number
             break
         if number >= begin + PIECE and line.startswith(body) and line[len(body) : len(body) + 1] not in (" ", "#", ""):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 ENOUGH = 1e-3  # seconds that one sample should last, so that the clock does not show
-AHEAD = 400_000  # cycles a GPU is kept busy while the host queues a replay between its events, so that no gap is timed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,46 +127,28 @@ def _cpu_timer(call: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Callabl
 def _gpu_timer(call: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Callable[[], float], str]:
     import torch
 
+    from fxscope.targets.replay import capture, seconds
+
     sets = rotation(inputs)
     inner = max(len(sets), 20)
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.no_grad(), torch.cuda.stream(stream):
-        for given in sets:
-            call(*given)
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    replay: Callable[[], Any] | None = None
+
+    def one(at: int) -> None:
+        with torch.no_grad():
+            call(*sets[at % len(sets)])
+
+    def all_of_them() -> None:
+        for at in range(inner):
+            one(at)
+
+    all_of_them()
     try:
-        graph = torch.cuda.CUDAGraph()
-        with torch.no_grad(), torch.cuda.graph(graph):
-            for at in range(inner):
-                call(*sets[at % len(sets)])
-        replay = graph.replay
-        how = f"CUDA graph of {inner} calls, {len(sets)} input sets in rotation, events"
-    except Exception as error:  # noqa: BLE001 - a call that synchronises or allocates cannot be captured; said in `how`
-        torch.cuda.synchronize()
+        graph = capture(one, inner)
+    except Exception as error:  # noqa: BLE001 - a call that synchronises or allocates cannot be captured; said in words
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         how = f"events around {inner} calls, {len(sets)} input sets in rotation (no CUDA graph: {first})"
-
-    def eager() -> None:
-        with torch.no_grad():
-            for at in range(inner):
-                call(*sets[at % len(sets)])
-
-    run = replay or eager
-
-    def sample() -> float:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        if replay is not None:
-            torch.cuda._sleep(AHEAD)
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) / 1e3 / inner
-
-    return sample, how
+        return lambda: seconds(all_of_them, ahead=0) / inner, how
+    how = f"CUDA graph of {inner} calls, {len(sets)} input sets in rotation, events"
+    return lambda: seconds(graph.replay) / inner, how
 
 
 def rotation(inputs: Sequence[Any], most: int = 64) -> list[list[Any]]:

@@ -11,21 +11,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
 pytest.importorskip("triton")
 from fxscope.targets.triton.executable import TritonExecutable, first_candidate
+from tests.unit.triton.traced import graph
 
 UNIT = Path(__file__).resolve().parents[1] / "unit" / "triton"
 PROCESSES = 8
 
 
 def compiled(function: Callable[..., Any], *args: torch.Tensor, choose: Any = first_candidate) -> TritonExecutable:
-    gm = make_fx(function, tracing_mode="fake")(*args)
-    out = gm.graph.output_node()
-    out.args = (tuple(out.args[0]) if isinstance(out.args[0], (tuple, list)) else (out.args[0],),)
-    gm.recompile()
-    return TritonExecutable(gm, args, choose, torch.device("cuda", 0), False)
+    return TritonExecutable(graph(function, *args), args, choose, torch.device("cuda", 0), False)
 
 
 def step(x: torch.Tensor) -> torch.Tensor:
@@ -48,13 +44,13 @@ def test_a_chain_of_kernels_that_start_early_reads_what_was_written(rows: int) -
     for _ in range(200):
         (got,) = run(got)  # the caching allocator hands the memory of the value before last out again
     torch.testing.assert_close(got, want, rtol=2e-4, atol=0)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
         replayed = x
         for _ in range(200):
             (replayed,) = run(replayed)
     for _ in range(20):
-        graph.replay()
+        recorded.replay()
     assert torch.equal(replayed, got)
     mixed = x  # eager kernels between ours
     for at in range(200):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +12,8 @@ from click.testing import CliRunner
 
 from fxscope.cli import bench as bench_verb
 from fxscope.cli import passes as passes_verb
+from tests.gpu.recorded import ROOT, record
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDED = "conv-bn-fold,decompose:inductor,freeze"
 PROGRAM = """
 import sys
@@ -40,39 +37,10 @@ torch.cuda.synchronize()
 """
 
 
-def record(folder: Path, script: Path, *args: str, options: tuple[str, ...] = ()) -> Path:
-    out = folder / "run.fxscope"
-    command = [
-        sys.executable,
-        "-m",
-        "fxscope",
-        "run",
-        "--headless",
-        "--quiet",
-        "-o",
-        str(out),
-        *options,
-        str(script),
-        *args,
-    ]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-    )
-    assert done.returncode == 0, done.stderr
-    return out
-
-
 @pytest.fixture(scope="module")
 def road(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     folder = tmp_path_factory.mktemp("road")
-    script = folder / "program.py"
-    script.write_text(PROGRAM.format(samples=str(ROOT / "samples")))
-    path = record(folder, script)
+    path = record(folder, "program", PROGRAM.format(samples=str(ROOT / "samples")))
 
     def call(verb: Any, *arguments: str) -> Any:
         device = ["--device", "cuda"] if verb is bench_verb else []
@@ -96,7 +64,6 @@ def test_one_island_under_four_executors(road: Callable[..., Any]) -> None:
     options = ["--pipeline", FOLDED, "--executors", "eager,inductor,npu,triton", "--seconds", "0.2"]
     document = road(bench_verb, *options, "--island", "0", "--json")
     rows = {row["executor"]: row for row in document["rows"]}
-    print(road(bench_verb, *options, "--island", "0"))
     assert {name: (row["kind"], row["status"]) for name, row in rows.items()} == {
         "eager": ("measured", "ok"),
         "inductor": ("measured", "ok"),
@@ -109,13 +76,10 @@ def test_one_island_under_four_executors(road: Callable[..., Any]) -> None:
         assert row["gbps"] == pytest.approx(row["bytes"] / row["median_ms"] / 1e6)
         assert 0 < row["peak_share"] < 2
     assert rows["triton"]["speedup"] > 1
-    print(json.dumps(document["notes"], indent=1), json.dumps(document["machine"], indent=1))
 
 
 def test_launch_times_are_of_the_device(tmp_path: Path, log_events: Callable[[Path], Any]) -> None:
-    script = tmp_path / "steps.py"
-    script.write_text(STEPS)
-    path = record(tmp_path, script, options=("--time-launches",))
+    path = record(tmp_path, "steps", STEPS)
     events = [event for log in path.glob("*.log") for event in log_events(log)]
     texts = [text for envelope, text in events if envelope.get("artifact", {}).get("name") == "fxscope.launches"]
     last = json.loads(texts[-1])["entries"][-1]

@@ -126,4 +126,5 @@ def test_a_good_sample_is_left_alone(
     assert run.exit_code == 0, run.stderr[-2000:]
     assert fxscope.open(run.path).totals.graphs > 0
     # transformers logs inside of GPT-2's forward: a true break, in a library.
-    assert [alarm for alarm in alarms(run.path) if "library-code" not in alarm[2]] == []
+    argued = "library-code" if script == "gpt2.py" else None
+    assert [alarm for alarm in alarms(run.path) if argued not in alarm[2]] == []

@@ -242,7 +242,8 @@ def _rows(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
             for f in (False, True)
             if 8 <= block // (32 * w) <= 64
         ]
-        hoisted += [replace(s, ahead=True) for s in hoisted if not s.prefetch]
+        if half:
+            hoisted += [replace(s, ahead=True) for s in hoisted if not s.prefetch]
         out = [*shifted, *base, *hoisted]
     return out + [replace(s, hints=False) for s in out[:2] if hints]
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fxscope.targets import replay
 from fxscope.targets.triton import module
 from fxscope.targets.triton.emit import Source
 from fxscope.targets.triton.ir import Memory
@@ -25,9 +26,6 @@ from fxscope.targets.triton.schedule import LIBRARY, Schedule, candidates
 Write = Callable[[Nest, Schedule], Source]
 Log = Callable[[str, Schedule, float | None, str], None]
 MAX_SPILLS = 8  # registers; beyond it the spilled bytes are traffic of their own
-AHEAD = (
-    400_000  # cycles the GPU is kept busy while the host puts a replay and its events into the queue: no gap is timed
-)
 VERSION = 2
 
 
@@ -238,39 +236,9 @@ def known_choice(path: Path, options: Sequence[Schedule]) -> Schedule | None:
 
 def replay_seconds(call: Callable[[int], Any], launches: int = 20, repeats: int = 7) -> float:
     """Median time of one call by replays of a CUDA graph of ``launches`` calls; ``call`` gets 0, 1, 2..."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for i in range(3):
-            call(i)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    try:
-        # relaxed: autograd's own thread, where a call has a backward in it, may allocate meanwhile
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="relaxed"):
-            for i in range(launches):
-                call(i)
-    except Exception:
-        _end_capture()
-        raise
+    graph = replay.capture(call, launches)
     graph.replay()
-    times = []
-    for _ in range(repeats):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(AHEAD)
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) / launches * 1e-3)
-    return statistics.median(times)
-
-
-def _end_capture() -> None:
-    """After a capture that failed, the random generator still believes in it; one that succeeds sets it right."""
-    torch.cuda.synchronize()
-    blank = torch.zeros(1, device="cuda")
-    with torch.cuda.graph(torch.cuda.CUDAGraph()):
-        blank.add_(1)
+    return statistics.median(replay.seconds(graph.replay) / launches for _ in range(repeats))
 
 
 def _warm_up(run: Callable[[int], None]) -> None:

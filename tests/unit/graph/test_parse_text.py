@@ -70,6 +70,22 @@ def test_a_long_graph_that_is_no_python_says_where(monkeypatch: pytest.MonkeyPat
     assert "line 63" in graph.problems[0]
 
 
+@pytest.mark.parametrize("comment", ["# why", "    # why", "  # why"])
+@pytest.mark.parametrize("at", [3, 20, 60, 99])
+def test_a_comment_of_any_indent_does_not_end_a_long_graph(
+    monkeypatch: pytest.MonkeyPatch, comment: str, at: int
+) -> None:
+    lines = [f"        y{i} = torch.relu(x)" for i in range(100)]
+    lines.insert(at, comment)
+    text = "\n".join(
+        ["class GraphModule(torch.nn.Module):", "    def forward(self, x):", *lines, "        return (y99,)"]
+    )
+    whole = parse_graph(text)
+    monkeypatch.setattr(printed, "PIECE", 5)
+    assert parse_graph(text) == whole
+    assert len(whole.nodes) == 102
+
+
 def test_an_odd_class_name_is_kept() -> None:
     graph = graph_of("relu = torch.relu(x);  x = None\nreturn (relu,)", name="<lambda>")
     assert graph.name == "<lambda>"
