@@ -42,7 +42,6 @@ PUBLIC_PACKAGES = frozenset(
         "huggingface_hub",
     ]
 )
-_PUBLIC = "|".join(sorted(PUBLIC_PACKAGES))
 # A path of at least two parts: /a/b.py, C:\a\b.py, a/b.py. A fraction or a MIME type is not one, so relative paths need .py.
 _PATH = re.compile(
     r"(?<![\w/.:])(?:[A-Za-z]:)?(?:[\\/][^\\/\s\"'`:,;<>()\[\]{}|*?=]+)+[\\/]?|(?<![\w/.\-])[\w.\-]+(?:[\\/][\w.\-]+)*\.py[cx]?\b"
@@ -282,10 +281,10 @@ class Rules:
         if self._name_pattern is None:
             names = "|".join(sorted(map(re.escape, self._names), key=len, reverse=True))
             # An underscore counts as a border: graphs spell L['self'].scale as l_self_scale. A keyword argument belongs to
-            # the called function, and renamed it would make the graph one that no longer runs. What lies in a public package
-            # (torch.nn.parallel) keeps its name, like its path; torch.ops also holds operators of the user's own.
+            # the called function, and renamed it would make the graph one that no longer runs. What lies in torch itself
+            # (torch.nn.parallel) keeps its name, like its path; torch.ops and torch.classes hold what the user registered.
             self._name_pattern = re.compile(
-                rf"(?P<keep>(?<=[(,] )\w+(?= = )|(?<=\()\w+(?= = )|(?<![\w.])(?:{_PUBLIC})(?!\.ops\b)(?:\.\w+)+)"
+                rf"(?P<keep>(?<=[(,] )\w+(?= = )|(?<=\()\w+(?= = )|(?<![\w.])torch(?!\.(?:ops|classes|_ops|_classes)\b)(?:\.\w+)+)"
                 rf"|(?<![A-Za-z0-9])(?:{names})(?![A-Za-z0-9])"
             )
         return self._name_pattern.sub(lambda m: m[0] if m["keep"] else self._names[m[0]], text)

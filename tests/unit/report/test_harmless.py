@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -36,7 +38,26 @@ def test_plain_leaves_no_control_characters(text: str) -> None:
 
 @given(st.text(st.characters(whitelist_categories=("L", "N", "P", "S", "Zs"))))
 def test_plain_changes_nothing_else(text: str) -> None:
+    with patch.dict("os.environ"):
+        os.environ.pop("GITHUB_ACTIONS", None)
+        assert plain(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("::add-mask::e", r"\x3a:add-mask::e"),
+        ("first\n  ::error file=a::b", "first\n  \\x3a:error file=a::b"),
+        ("a ::stop-commands::x", r"a \x3a:stop-commands::x"),  # a narrow terminal breaks the line there
+        ("##[group]x", r"\x23#[group]x"),
+        ("aten::add, my::sort", "aten::add, my::sort"),
+    ],
+)
+def test_a_program_gives_no_commands_to_github(text: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
     assert plain(text) == text
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert plain(text) == shown
 
 
 @given(st.dictionaries(st.text(), st.text() | st.integers()))
