@@ -72,8 +72,10 @@ def _values_by_thread(context: Context) -> dict[int, dict[Any, dict[str, Any]]]:
             value = json.loads(context.recording.text(artifact.event))
         except ValueError:
             continue  # the torn last line of a killed run
-        threads = found[split_number(artifact.event)[0]]
-        threads.setdefault((value.get("thread"), bool(value.get("main"))), {}).update(value.get("values") or {})
+        values = value.get("values") if isinstance(value, dict) else None
+        if isinstance(values, dict):
+            threads = found[split_number(artifact.event)[0]]
+            threads.setdefault((str(value.get("thread")), bool(value.get("main"))), {}).update(values)
     return found
 
 

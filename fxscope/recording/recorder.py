@@ -53,7 +53,7 @@ def take_graph_facts(state: State, process: Process, number: int, event: Event, 
     record.backend = text_or_none(value.get("backend")) or record.backend
     record.nodes = numbers.integer(value.get("nodes"), record.nodes)
     if isinstance(value.get("inputs"), list):
-        record.inputs = value["inputs"]
+        record.inputs = [item for item in value["inputs"] if isinstance(item, dict)]
 
 
 def take_launches(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:
@@ -102,7 +102,15 @@ def _forked_line(state: State, process: Process) -> list[Process]:
     """The process, then the one that it forked from, whose entries it has under their numbers, and so on."""
     line = [process]
     while line[-1].forked_from is not None:
-        parent = next((each for each in state.processes.values() if each.pid == line[-1].forked_from), None)
+        child = line[-1]
+        parent = next(
+            (
+                each
+                for each in reversed(state.processes.values())
+                if (each.pid, each.host) == (child.forked_from, child.host) and each is not child
+            ),
+            None,
+        )
         if parent is None or parent in line:
             break
         line.append(parent)

@@ -4,7 +4,7 @@ vLLM writes ``vllm_compile_event`` (whether its own cache had the whole), ``vllm
 look for (``vllm_patterns.PASS``), ``vllm_piecewise_split_graph``, one ``vllm_piecewise_compile_start`` per part and range of sizes,
 and the graph of each part once (``vllm_submod_*``; ``vllm_subgraph_*`` in older versions). What Inductor writes until the next start
 belongs to that part, the graph after each of vLLM's own passes included (``vllm_post_grad.N.PASS``). Formats: vLLM's
-``compilation/backends.py``, ``piecewise_backend.py`` and ``vllm_inductor_pass.py``, as tlparse reads them.
+``compilation/backends.py`` and ``piecewise_backend.py``, the rest as tlparse's parser reads it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def read_vllm(recording: Recording) -> list[VllmCompile]:
     reader = _Reader(recording)
     for event, name, key in sorted(set(events), key=lambda item: item[0]):
         reader.take(event, name, key)
-    return reader.found
+    return reader.finish()
 
 
 class _Reader:
@@ -104,21 +104,35 @@ class _Reader:
     def __init__(self, recording: Recording) -> None:
         self.found: list[VllmCompile] = []
         self._recording = recording
-        self._log = -1
+        self._log = -1  # of the last compile
+        self._reading = -1
         self._event = ""  # what came before its configuration
         self._patterns: dict[str, int] = {}
         self._graph: int | None = None  # of the part, after the last pass
 
     def take(self, event: int, name: str, key: str | None) -> None:
+        log = split_number(event)[0]
+        if log != self._reading:
+            self.finish()
+            self._reading, self._event, self._patterns = log, "", {}
+        # The cache is asked, and the passes are made, before the configuration of the compile is told.
         if name == _EVENT:
             self._event = str(_json(self._recording, event).get("type") or "")
-        elif name.startswith(_PATTERNS) and (not self.found or key != self.found[-1].compile_key):
-            self._patterns[name.removeprefix(_PATTERNS)] = event  # passes are made before the configuration is told
-        elif name == _CONFIG or (not self.found and name in (_START, _SPLIT)):
+            return
+        if name.startswith(_PATTERNS):
+            self._patterns[name.removeprefix(_PATTERNS)] = event
+            return
+        if name == _CONFIG or (not self.found and name in (_START, _SPLIT)):
             self.found.append(VllmCompile(compile_key=key, event=self._event, patterns=self._patterns))
-            self._log, self._event, self._patterns, self._graph = split_number(event)[0], "", {}, None
-        if self.found and split_number(event)[0] == self._log and self._is_of(key):
+            self._log, self._event, self._patterns, self._graph = log, "", {}, None
+        if self.found and log == self._log and self._is_of(key):
             self._place(self.found[-1], event, name)
+
+    def finish(self) -> list[VllmCompile]:
+        """All compiles, when a log is at its end: patterns that no configuration followed are those of its last one."""
+        if self.found and self._log == self._reading:
+            self.found[-1].patterns.update(self._patterns)
+        return self.found
 
     def _is_of(self, key: str | None) -> bool:
         """Whether an event may belong to the last compile: vLLM compiles parts in threads, whose events name no frame."""
@@ -130,8 +144,6 @@ class _Reader:
             compile_.config = {str(k): str(v) for k, v in _json(self._recording, event).items()}
         elif name == _SPLIT:
             compile_.split_graph = event
-        elif name.startswith(_PATTERNS):
-            compile_.patterns[name.removeprefix(_PATTERNS)] = event
         elif name == _START:
             compile_.parts.append(_part(_json(self._recording, event), len(compile_.parts)))
             self._graph = None

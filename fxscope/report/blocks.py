@@ -122,18 +122,24 @@ def _vllm_lines(recording: Recording, compile_: VllmCompile) -> list[str]:
 def _vllm_passes(recording: Recording, compile_: VllmCompile) -> list[str]:
     """What each of vLLM's own passes did to the graphs of all parts."""
     ran: dict[str, list[Counter[str]]] = {}
+    runs: Counter[str] = Counter()
     for part in compile_.parts:
         for step in part.passes:
             changes = ran.setdefault(step.name, [])
+            runs[step.name] += 1
             if step.before is None:
                 continue
             before, after = (Counter(recording.text(event).splitlines()) for event in (step.before, step.graph))
             changes.append(Counter(gone=(before - after).total(), new=(after - before).total()))
     lines = []
     for name, changes in ran.items():
+        patterns = ", its patterns are in the log" if name in compile_.patterns else ""
+        if not changes:
+            what = f"ran on {count(runs[name], 'graph')}, the graph before it is not in the log"
+            lines.append(plain_line(f"pass {name}: {what}{patterns}"))
+            continue
         changed = sum(bool(change.total()) for change in changes)
         total = sum(changes, Counter())
         what = f"{total['gone']} lines gone, {total['new']} new" if changed else "found nothing to change"
-        patterns = ", its patterns are in the log" if name in compile_.patterns else ""
         lines.append(plain_line(f"pass {name}: changed {changed} of {count(len(changes), 'graph')}, {what}{patterns}"))
     return lines

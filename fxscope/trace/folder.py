@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import mmap
 
 _RANK = re.compile(r"rank[_-]?(\d{1,9})")
+_FORKED = re.compile(rb'"forked_from": ?\d')  # in what our recorder says of a session
 _SNIFF = 1 << 16
 INDEX_FOLDER = ".fxscope-index"  # a folder, so that nobody takes the index for a log
 
@@ -82,11 +83,15 @@ def _in_folder(folder: Path) -> list[str]:
     return sorted(logs, key=_order)
 
 
-def begin_order(path: str, data: mmap.mmap | bytes) -> tuple[int, bytes]:
-    """Sorts logs by rank and, within one, by when they begin: a forked child comes after its parent."""
+def begin_order(path: str, data: mmap.mmap | bytes) -> tuple[bool, int, bytes]:
+    """Sorts logs by rank and, within one, by when they begin; forked children, whose rank may be another, come last.
+
+    So whoever reads the logs in this order knows a parent before its children.
+    """
     rank = rank_of(path)
     header = HEADER.match(data)
-    return (-1 if rank is None else rank, header[2] + header[3] if header else b"")
+    forked = _FORKED.search(data, 0, _SNIFF) is not None
+    return (forked, -1 if rank is None or forked else rank, header[2] + header[3] if header else b"")
 
 
 def _order(path: str) -> tuple[int, str]:

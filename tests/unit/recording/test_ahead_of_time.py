@@ -133,7 +133,7 @@ def test_vllm_parts_by_range_of_sizes(tmp_path: Path) -> None:
 
 
 def test_vllm_passes_and_cache_event(tmp_path: Path) -> None:
-    """As vllm_inductor_pass.py and decorators.py write them, and as tlparse's vllm parser reads them; parts compiled in threads."""
+    """The events that tlparse's vLLM parser reads; parts compiled in threads."""
     ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
     text = _vllm_log(ids)
     head = _event("artifact", {"name": "vllm_compile_event", "encoding": "json"}, json.dumps({"type": "fresh_compile"}))
@@ -170,3 +170,35 @@ def test_vllm_without_a_frame_or_config(tmp_path: Path) -> None:
     assert len(compile_.parts) == 4
     log.write_text(text.replace('"piecewise_index"', '"piecewise_index'))  # payloads that are no JSON
     assert [p.sizes for p in read_vllm(open_recording(log))[0].parts] == [""] * 4
+
+
+def test_vllm_patterns_and_cache_event_are_of_the_compile_that_follows(tmp_path: Path) -> None:
+    """Two configurations, and no event names a frame; what comes after the last one is the last one's."""
+
+    def before(cache: str, name: str) -> str:
+        value = json.dumps({"type": cache})
+        text = _event("artifact", {"name": "vllm_compile_event", "encoding": "json"}, value)
+        return text + _event("graph_dump", {"name": f"vllm_patterns.{name}"}, "def pattern_0(): ...")
+
+    log = tmp_path / "dedicated_log_torch_trace_rank_0.log"
+    late = _event("graph_dump", {"name": "vllm_patterns.Late"}, "def pattern_0(): ...")
+    log.write_text(
+        before("fresh_compile", "First") + _vllm_log({}) + before("aot_cache_hit", "Next") + _vllm_log({}) + late
+    )
+    log.with_name("dedicated_log_torch_trace_rank_1.log").write_text(_vllm_log({}))
+    found = read_vllm(open_recording(tmp_path))
+    assert [(each.event, sorted(each.patterns)) for each in found] == [
+        ("fresh_compile", ["First"]),
+        ("aot_cache_hit", ["Late", "Next"]),
+        ("", []),
+    ]
+    assert "vllm_compile_event" not in found[0].parts[-1].artifacts
+
+
+def test_a_vllm_pass_without_the_graph_before_it_is_not_said_to_find_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "v.log"
+    log.write_text(
+        _vllm_log({}) + _event("graph_dump", {"name": "vllm_post_grad.0.FusionPass"}, "def forward(self): ...")
+    )
+    (block,) = [b for b in blocks(open_recording(log), stacks=False) if b.title == "vLLM"]
+    assert block.lines[-1] == "pass FusionPass: ran on 1 graph, the graph before it is not in the log"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import fxscope
+from fxscope.diagnosis.diagnose import diagnose
 
 TRACES = Path(__file__).resolve().parents[2] / "data" / "traces"
 
@@ -140,3 +141,55 @@ def test_killed_recorder(tmp_path: Path) -> None:
     assert any("no end" in note for note in dead.notes)
     elsewhere = {**alive, "pid": gone.pid, "host": "another machine"}
     assert fxscope.open(write(tmp_path, log(), elsewhere)).session.state == "live"
+
+
+def of_rank(folder: Path, rank: int, host: str) -> None:
+    """A process with a rank, whose graph 2 is a compile."""
+    graph = artifact("fxscope.graph", {"graph": 2}, frame_id=0, frame_compile_id=1, attempt=1)
+    name = f"dedicated_log_torch_trace_rank_{rank}_11179.log"
+    (folder / name).write_bytes(artifact("fxscope.session", {**SESSION, "host": host, "rank": rank}) + log() + graph)
+
+
+def forked(folder: Path, pid: int, host: str, calls: int) -> None:
+    """A child of process 11179, which has no rank, and calls what its parent compiled."""
+    text = artifact("fxscope.session", {**SESSION, "host": host, "forked_from": 11179})
+    text += artifact("fxscope.launches", {"entries": [{"graph": 2, "calls": calls}]})
+    (folder / f"dedicated_log_torch_trace_{pid}.log").write_bytes(text.replace(b" 11179 fx", b" %d fx" % pid))
+
+
+def test_calls_of_a_forked_child_without_a_rank(tmp_path: Path) -> None:
+    of_rank(tmp_path, 3, "a")
+    forked(tmp_path, 500, "a", 7)
+    recording = fxscope.open(tmp_path)
+    assert [(launch.compile_key, launch.calls, launch.process) for launch in recording.launches] == [
+        ("r3:0/1_1", 7, 500)
+    ]
+    assert recording.find("r3:0/1").calls == 7
+
+
+def test_a_parent_is_looked_for_on_the_machine_of_its_child(tmp_path: Path) -> None:
+    for rank, host in enumerate("ab"):
+        of_rank(tmp_path, rank, host)
+    forked(tmp_path, 500, "a", 7)
+    forked(tmp_path, 600, "b", 40)
+    recording = fxscope.open(tmp_path)
+    assert [recording.find(f"r{rank}:0/1").calls for rank in (0, 1)] == [7, 40]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("fxscope.config", [1]),
+        ("fxscope.config", 3),
+        ("fxscope.config", {"thread": [1], "values": {}}),
+        ("fxscope.config", {"thread": 1, "values": [1]}),
+        ("fxscope.graph", {"graph": 0, "inputs": [3, {"name": "x"}]}),
+    ],
+)
+def test_odd_payloads_are_diagnosed_around(tmp_path: Path, name: str, value: Any) -> None:
+    odd = artifact(name, value, **({"frame_id": 0, "frame_compile_id": 1, "attempt": 1} if "graph" in name else {}))
+    recording = fxscope.open(write(tmp_path, log() + odd))
+    sound = tmp_path / "sound"
+    sound.mkdir()
+    assert [f.ids for f in diagnose(recording)] == [f.ids for f in diagnose(fxscope.open(write(sound, log())))]
+    assert recording.find("0/1").inputs == ([{"name": "x"}] if "graph" in name else [])
