@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 # What torch logs by itself; of the rest, a rank without it only did not ask for it.
 _ALWAYS_LOGGED = frozenset({"rank-collectives", "rank-cache"})
+_SITE = re.compile(r"(.*?:\d+) (.*)", re.DOTALL)  # the file's name may hold blanks
 _MOST = 12  # groups of ranks that are told one by one
 
 
@@ -84,7 +86,8 @@ def diverging_breaks(ranks: list[RankSummary]) -> list[Finding]:
     found = []
     kinds: dict[str, list[str]] = defaultdict(list)
     for text in sorted({text for summary in ranks for text in summary.break_sites}):
-        place, _, kind = text.partition(" ")
+        found_site = _SITE.match(text)
+        place, kind = found_site.groups() if found_site is not None else (text, "")
         kinds[place].append(kind)
     for place, what in kinds.items():
         counts = [(s, sum(s.break_sites.get(f"{place} {kind}", 0) for kind in what)) for s in ranks]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxscope.diagnosis.rank_time import rank_names
-from fxscope.recording.spans import spans
+from fxscope.recording.spans import gaps, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,8 +61,9 @@ def rank_notes(summaries: list[RankSummary]) -> list[str]:
     runs = split_runs(summaries)
     if len(runs) > 1:
         notes.append(f"{len(runs)} runs, one after the other (a restart, or two jobs): each is compared by itself")
-    if len(ranks) > 1 and (missing := set(range(max(ranks))) - ranks):
-        notes.append(f"nothing was logged by rank{'s' if len(missing) > 1 else ''} {spans(missing)}")
+    if len(ranks) > 1 and (missing := gaps(ranks)):
+        one = len(missing) == 1 and missing[0][0] == missing[0][1]
+        notes.append(f"nothing was logged by rank{'' if one else 's'} {written(missing)}")
     if cut := [summary for summary in summaries if summary.cut and summary.rank is not None]:
         notes.append(f"{rank_names(cut)}: unreadable or cut off, so nothing is made of what is not in there")
     logs = {summary.log for summary in summaries}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from fxscope.diagnosis.rank_differs import (
 from fxscope.diagnosis.rank_runs import main_processes, split_runs
 from fxscope.diagnosis.rank_time import (
     Busy,
+    base_id,
     comparable,
     id_order,
     on_hosts,
@@ -55,7 +57,7 @@ def compare_ranks(summaries: Iterable[RankSummary], path: str = "PATH") -> list[
     findings = []
     for number, ranks in enumerate(runs, 1):
         for finding in _compare_run(ranks):
-            finding.verify = f"fxscope ranks {path}"
+            finding.verify = f"fxscope ranks {shlex.quote(path)}"
             if len(runs) > 1:
                 finding.title += f" (run {number} of {len(runs)})"
             findings.append(finding)
@@ -88,8 +90,8 @@ def _diverging_compiles(ranks: list[RankSummary]) -> list[Finding]:
     busy = {summary.rank: Busy(summary.compiles) for summary in ranks} if comparable(ranks) and groups else {}
     found = []
     for places, only in groups.items():
-        have = [ranks[place] for place in places]
-        lacking = [summary for place, summary in enumerate(ranks) if place not in set(places) and not summary.cut]
+        have, known = [ranks[place] for place in places], set(places)
+        lacking = [summary for place, summary in enumerate(ranks) if place not in known and not summary.cut]
         if not lacking:
             continue
         made = [tables[have[0].rank][id_] for id_ in only]
@@ -125,7 +127,7 @@ def _divergence(
 ) -> Finding:
     again = f"; it compiled again because of: {first.reason}" if first.reason else ""
     where = on_hosts(have, ranks) if len(have) == 1 else ""
-    counts = {s.rank: len({compile_.id.split("_")[0] for compile_ in s.compiles}) for s in (*have, *lacking)}
+    counts = {s.rank: len({base_id(compile_.id) for compile_ in s.compiles}) for s in (*have, *lacking)}
     return Finding(
         ids=["rank-divergence"],
         category="cost",

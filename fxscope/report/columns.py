@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from fxscope.recording.records import Compile
 
+FEW_RANKS = 8  # of more, what they have alike is shown once
 _STATUS_STYLE = {"ok": "green", "failed": "bold red", "skipped": "yellow", "limit": "bold red", "unfinished": "yellow"}
 _CONTEXT = frozenset({"site-packages", "dist-packages"})
 

@@ -10,7 +10,7 @@ import msgspec
 from fxscope.errors import FxscopeError, MissingError
 from fxscope.recording.spans import spans
 from fxscope.report.blocks import blocks
-from fxscope.report.columns import same_on_ranks
+from fxscope.report.columns import FEW_RANKS, same_on_ranks
 from fxscope.report.safe import plain, plain_line
 from fxscope.report.summary import count, seconds, summary_line
 from fxscope.report.tallies import cache_rows, export_of, phase_seconds
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fxscope.recording.records import Compile, Guard
 
 BUDGET = 3_500_000  # characters of graphs, code and guards on one page
-_FEW_RANKS = 8  # of more, what they have alike is shown once
 # What is worth its place first.
 _ORDER = (
     "dynamo",
@@ -135,7 +134,7 @@ def _entries(recording: Recording) -> tuple[list[Entry], int]:
     shapes = _shape_lines(recording)
     made["symbolic shapes"] = lambda row: "\n".join(shapes[row.key])
     rows = [(row.key, row) for row in recording.compiles]
-    if len(recording.session.ranks) > _FEW_RANKS:
+    if len(recording.session.ranks) > FEW_RANKS:
         rows = same_on_ranks(recording.compiles)
     for _, row in rows:
         wanted += [

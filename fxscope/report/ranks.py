@@ -119,7 +119,8 @@ def rank_table(rows: list[RankRow], *, everything: bool = False) -> list[str]:
     largest = max(groups.values(), key=len, default=[])
     cells = [
         (
-            (f"run {group[0].run}: " if runs > 1 else "") + _label(group, several, rest=group is largest),
+            (f"run {group[0].run}: " if runs > 1 else "")
+            + _label(group, several, rest=group is largest and len(groups) > 1),
             str(group[0].compiles),
             _range([row.seconds for row in group]),
             str(group[0].recompiles),

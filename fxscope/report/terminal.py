@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from fxscope.recording.spans import spans
-from fxscope.report.columns import once_for_all_ranks, print_compiles, short_path
+from fxscope.report.columns import FEW_RANKS, once_for_all_ranks, print_compiles, short_path
 from fxscope.report.safe import plain, plain_line
 from fxscope.report.summary import count, seconds, summary_line
 from fxscope.report.tallies import cache_rows, export_of, phase_seconds
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST", "describe_guard", "print_report", "short_path"]
 
-_FEW_RANKS = 8  # of more, what they have alike is shown once
 MOST = 20  # rows of one section, where the reader did not ask for all
 
 
@@ -206,7 +205,7 @@ class _Page:
 
     def compiles(self, recording: Recording) -> None:
         every = [row for row in recording.compiles if row.status != "restarted"]
-        rows = every if len(recording.session.ranks) <= _FEW_RANKS else once_for_all_ranks(every)
+        rows = every if len(recording.session.ranks) <= FEW_RANKS else once_for_all_ranks(every)
         dearest = {id(row) for row in sorted(rows, key=lambda row: -(row.seconds or 0.0))[: self._most]}
         shown = [row for row in rows if id(row) in dearest]
         self._section("Compiles" if len(shown) == len(rows) else f"Compiles: the {len(shown)} dearest of {len(rows)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from fxscope.diagnosis.rank_runs import rank_notes, split_runs
 from fxscope.diagnosis.rank_time import Busy
 from fxscope.diagnosis.ranks import compare_ranks
 from fxscope.recording.rank_summary import RankCompile, RankSummary
-from fxscope.recording.spans import spans
+from fxscope.recording.spans import gaps, spans
 from fxscope.report.ranks import note_lines, rank_rows, rank_table
 
 
@@ -53,6 +54,36 @@ def test_spans_are_short() -> None:
     assert spans(range(1000)) == "0-999"
     assert spans([0, 1, 5, 7, 8, 9]) == "0, 1, 5, 7-9"
     assert spans(range(0, 100, 2), most=3) == "0, 2, 4 and 47 more"
+
+
+@given(st.sets(st.integers(0, 200), min_size=1))
+def test_gaps_are_every_number_that_is_missing(numbers: set[int]) -> None:
+    assert {n for first, last in gaps(numbers) for n in range(first, last + 1)} == set(range(max(numbers))) - numbers
+
+
+def test_a_rank_of_a_million_takes_no_memory() -> None:
+    """A file may be called anything: what is missing is told by its ends."""
+    tracemalloc.start()
+    notes = rank_notes([_rank(0), _rank(1_000_000)])
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert notes == ["nothing was logged by ranks 1-999999"]
+    assert most < 1 << 20
+
+
+def test_ranks_that_are_all_alike_are_no_others() -> None:
+    assert rank_table(rank_rows(_cluster(12)))[1].startswith("ranks 0-11 ")
+    with_gaps = [rank for rank in _cluster(60) if (rank.rank or 0) % 2]
+    assert "other" not in rank_table(rank_rows(with_gaps))[1]
+
+
+def test_names_with_blanks() -> None:
+    ranks = _cluster(2)
+    ranks[1].break_sites = {"my train.py:3 print at line:4 x": 2}
+    (finding,) = compare_ranks(ranks, "/logs/my run")
+    assert (finding.file, finding.line) == ("my train.py", 3)
+    assert finding.cause.startswith("print at line:4 x: ")
+    assert finding.verify == "fxscope ranks '/logs/my run'"
 
 
 def test_one_rank_of_a_thousand_is_named_with_its_machine_and_the_rest_counted() -> None:
