@@ -266,13 +266,14 @@ def _beyond(recording: Recording, baseline: Baseline) -> list[Violation]:
                 )
             )
     told = {(each.file, each.function, each.cause): each.count for each in baseline.recompiles}
-    stories = (
-        {(_base(frame.place[0]), frame.name): frame for frame in frames(Context(recording))} if now.recompiles else {}
-    )
+    stories: dict[tuple[str, str, str], Frame] = {}
+    for story in frames(Context(recording)) if now.recompiles else ():
+        for change in _compiled(story):
+            stories.setdefault((_base(story.place[0]), story.name, change.ids[0]), story)
     for entry in now.recompiles:
         before = told.get((entry.file, entry.function, entry.cause), 0)
         if entry.count > before:
-            frame = stories[entry.file, entry.function]
+            frame = stories[entry.file, entry.function, entry.cause]
             found.append(
                 Violation(
                     rule="baseline",

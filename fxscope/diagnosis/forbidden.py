@@ -38,7 +38,8 @@ def join_forbidden(context: Context, found: list[Finding]) -> list[Finding]:
         context: The recording.
         found: Findings of recompiles; those that ended in an exception are changed in place.
     """
-    alone = []
+    alone: dict[tuple[str, str, str, int], Finding] = {}
+    ended: set[tuple[str, int]] = set()  # a program that catches the exception and goes on meets it again and again
     for index, failure in enumerate(context.recording.failures):
         if not is_forbidden(failure):
             continue
@@ -50,16 +51,23 @@ def join_forbidden(context: Context, found: list[Finding]) -> list[Finding]:
             None,
         )
         if story is None:
-            alone.append(_alone(context, failure, evidence))
+            finding = _alone(context, failure, evidence)
+            told = alone.setdefault((failure.type, finding.function, finding.file, finding.line), finding)
+            if told is not finding:
+                told.evidence.append(evidence)
             continue
-        story.ids.append(_id_of(failure))
+        story.evidence.append(evidence)
+        if (failure.type, id(story)) in ended:
+            continue
+        ended.add((failure.type, id(story)))
+        if _id_of(failure) not in story.ids:
+            story.ids.append(_id_of(failure))
         story.severity = "high"
         story.title += f"; {failure.type} ended the call"
         story.cause += f" {_why(failure)}"
         story.gain = "the program runs"
-        story.evidence.append(evidence)
         story.cost += 1000.0
-    return [*found, *alone]
+    return [*found, *alone.values()]
 
 
 def _id_of(failure: Failure) -> str:

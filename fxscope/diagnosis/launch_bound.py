@@ -18,7 +18,9 @@ _SMALL_ELEMENTS = 16_384  # a tensor of this size is done before the next launch
 _MANY_KERNELS = 20
 _KERNEL_SECONDS = 2e-5  # time per kernel below which the device waits for launches
 _SIZES = re.compile(r"\b(?:f|bf|i|u|b|c)\d+\[([\d, ]*)\]")
-_IN_PLACE = re.compile(r"\bl_(\w+?)_\.(\w*[a-z0-9]_)\(|\bsetitem\(l_(\w+?)_,|\bl_(\w+?)_\[[^\]]*\] = ")
+_IN_PLACE = re.compile(
+    r"\bl_(\w+?)_\.(?!(?:requires_grad_|detach_|share_memory_)\()(\w*[a-z0-9]_)\(|\bsetitem\(l_(\w+?)_,|\bl_(\w+?)_\[[^\]]*\] = "
+)  # all that ends in an underscore, but for what writes no value
 _IS_WRITTEN = "is written in place"
 _STATE = re.compile(r"_(?:parameters|buffers|modules)_")
 
@@ -146,35 +148,42 @@ def _skipped(context: Context, compiles: list[Compile]) -> list[Finding]:
         if own is not None:
             finding.file, finding.line = own[1], int(own[2])
             finding.code = code_at(finding.file, finding.line)
-        finding.evidence = [
-            Evidence(kind="compile", text=f"{each.id} {each.function}: {head[:120]}", compile_key=each.key)
-            for each in members[:20]
-        ]
+        finding.evidence = _evidence(members, head[:120])
         found.append(finding)
     return found
 
 
 def _written(context: Context, compiles: list[Compile]) -> list[Finding]:
     """Arguments written in place, for which Inductor decides call by call, and writes nothing of it into the log."""
-    found = []
+    by_reason: dict[str, list[Compile]] = {}
     for compile_ in compiles:
         written = [each for each in predicted_skips(context, compile_) if each.endswith(_IS_WRITTEN)]
-        if not written or compile_.metrics.get("cudagraph_skip_reason"):
-            continue
+        if written and not compile_.metrics.get("cudagraph_skip_reason"):
+            by_reason.setdefault(written[0], []).append(compile_)
+    found = []
+    for reason, members in by_reason.items():
         finding = _finding(
-            compile_,
+            members[0],
             "info",
-            f"CUDA graphs are asked for, and {written[0]}",
+            f"CUDA graphs are asked for, and {reason}",
             "A graph that writes into an argument is replayed only where that argument lies in memory of CUDA graphs or is marked static; else each call launches its "
             "kernels one by one (read from the graph: torch logs nothing of it).",
             _mend("mutated"),
             "the launch time that CUDA graphs save (modelled: about 5 microseconds per kernel)",
-            "",
-            cost=float(compile_.calls or 1),
+            context.check_command("--fail-on info"),
+            cost=float(sum(each.calls or 1 for each in members)),
         )
         finding.ids = ["cudagraph-skipped"]
+        finding.evidence = _evidence(members, reason)
         found.append(finding)
     return found
+
+
+def _evidence(members: list[Compile], reason: str) -> list[Evidence]:
+    return [
+        Evidence(kind="compile", text=f"{each.id} {each.function}: {reason}", compile_key=each.key)
+        for each in members[:20]
+    ]
 
 
 def _mend(reason: str) -> str:

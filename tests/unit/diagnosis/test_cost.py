@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.cost import findings
 from fxscope.diagnosis.launch_bound import predicted_skips
@@ -115,6 +117,12 @@ def test_what_would_keep_cuda_graphs_away() -> None:
     assert predicted_skips(Context(recording), compiled()) == ["the argument cache is written in place"]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("method", ["requires_grad_", "detach_", "share_memory_"])
+def test_what_ends_in_an_underscore_and_writes_no_value(method: str) -> None:
+    recording = Fake([compiled()], GRAPH.format(size="4", body=f"        y = l_x_.{method}()\n"))
+    assert predicted_skips(Context(recording), compiled()) == []  # type: ignore[arg-type]
+
+
 def test_many_kernels_on_a_card() -> None:
     code = "".join(
         "        triton_poi_0.run(buf0, 32, stream=stream0)\n        extern_kernels.mm(buf0, arg1)\n" for _ in range(15)
@@ -134,12 +142,15 @@ def test_many_kernels_on_a_card() -> None:
 def test_an_argument_that_cuda_graphs_would_have_to_write() -> None:
     body = "        add_ = l_cache_.add_(l_x_)\n"
     asked = Artifact(name="fxscope.graph", encoding="json", compile_key="0/0", size=1, event=1)
-    recording = Fake([compiled()], artifacts=[asked])
+    again = Artifact(name="fxscope.graph", encoding="json", compile_key="0/1", size=1, event=1)
+    recording = Fake([compiled(), compiled(id="0/1", key="0/1")], artifacts=[asked, again])
     texts = {-1: GRAPH.format(size="4", body=body), 1: '{"mode": "reduce-overhead"}'}
     recording.text = texts.__getitem__  # type: ignore[method-assign]
     (finding,) = findings(Context(recording))  # type: ignore[arg-type]
     assert (finding.ids, finding.severity) == (["cudagraph-skipped"], "info")
     assert "the argument cache is written in place" in finding.title
+    assert [each.compile_key for each in finding.evidence] == ["0/0", "0/1"]  # one reason is told once
+    assert finding.verify.endswith("fxscope check after.fxscope --fail-on info")
 
 
 def test_what_is_timed_is_not_modelled_as_well() -> None:

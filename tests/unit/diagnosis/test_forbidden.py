@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import fxscope
-from fxscope.diagnosis.forbidden import guard_in, is_forbidden
+from fxscope.diagnosis.context import Context
+from fxscope.diagnosis.findings import Evidence, Finding
+from fxscope.diagnosis.forbidden import guard_in, is_forbidden, join_forbidden
 from fxscope.diagnosis.sharpen import sharpen
 from fxscope.diagnosis.story import Change, Frame
 from fxscope.recording.records import Compile, FailedGuard, Failure, Recompile
@@ -65,3 +67,35 @@ def test_threads_that_compile_the_same_at_once(file: str, ids: tuple[str, ...]) 
     context: Any = SimpleNamespace(by_key={"0/1": compile_}, shapes={})
     sharpen(context, frame)
     assert change.ids == ids
+
+
+def test_one_story_is_told_once_however_often_it_was_caught() -> None:
+    message = (
+        "Recompiling function f in /a/b.py:4\n    triggered by the following guard failure(s):\n    - 0/0: x == {}"
+    )
+    other = message.replace("/b.py:4", "/c.py:9")
+    failures = [
+        Failure(id="0/1", phase="dynamo", type="RecompileError", message=message.format(n), compile_key=key)
+        for n, key in enumerate(("0/1", "0/1", "0/1", "", "", ""))
+    ]
+    failures.append(Failure(id="", phase="dynamo", type="RecompileError", message=other.format(7)))
+    session = SimpleNamespace(argv=["a.py"], cwd=None)
+    recording: Any = SimpleNamespace(failures=failures, session=session, compiles=[])
+    story = Finding(
+        ids=["changing-number"],
+        category="recompiles",
+        severity="medium",
+        title="f recompiled",
+        cause="Why.",
+        evidence=[Evidence(kind="recompile", text="", compile_key="0/1")],
+        cost=5.0,
+    )
+    found = join_forbidden(Context(recording), [story])
+    assert [finding.title for finding in found[:1]] == ["f recompiled; RecompileError ended the call"]
+    assert (found[0].ids, found[0].cost) == (["changing-number", "recompile-error"], 1005.0)
+    assert found[0].cause.count("RecompileError was raised") == 1
+    assert [e.index for e in found[0].evidence if e.kind == "failure"] == [0, 1, 2]
+    assert [(each.file, each.line, [e.index for e in each.evidence]) for each in found[1:]] == [
+        ("/a/b.py", 4, [3, 4, 5]),
+        ("/a/c.py", 9, [6]),
+    ]
