@@ -86,7 +86,7 @@ def late_hooks(file: str) -> list[Place]:
         for node in statements(scope):
             for name in _bound_by_compile(node):
                 compiled.add(name)
-            heads = _own_expressions(node)
+            heads = own_expressions(node)
             calls = {ast.unparse(part.func) for head in heads for part in ast.walk(head) if isinstance(part, ast.Call)}
             if calls & compiled:
                 found.extend(waiting)
@@ -120,7 +120,7 @@ def _bound_by_compile(node: ast.stmt) -> list[str]:
     return []
 
 
-def _own_expressions(node: ast.stmt) -> list[ast.AST]:
+def own_expressions(node: ast.stmt) -> list[ast.AST]:
     """What a statement evaluates itself: the head of a loop or ``with``, not its body; nothing of a definition."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Try)):
         return []
@@ -184,7 +184,7 @@ def generator_compiled(file: str) -> Place | None:
     generators = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
-            own = [part for each in statements(node) for head in _own_expressions(each) for part in ast.walk(head)]
+            own = [part for each in statements(node) for head in own_expressions(each) for part in ast.walk(head)]
             if any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in own):
                 generators[node.name] = node
                 decorators = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from fxscope.diagnosis.program import is_compile_call, scopes, statements
+from fxscope.diagnosis.program import is_compile_call, own_expressions, scopes, statements
 
 NEVER_RAN = "torch.compile was called, but what it returned never ran."
 UNREACHED = "No compiled function was called."
@@ -72,41 +72,67 @@ def _suspects(tree: ast.Module) -> list[tuple[ast.stmt, str, str]]:
             if (
                 isinstance(node, ast.Expr)
                 and isinstance(node.value, ast.Call)
-                and (is_compile_call(node.value) or is_compile_call(node.value.func))
+                and (is_compile_call(node.value) or _makes_decorator(node.value.func))
             ):
-                target = (
-                    ast.unparse(node.value.args[0]) if isinstance(node.value, ast.Call) and node.value.args else "model"
-                )
+                target = _compiled(node.value)
+                bound = target if re.fullmatch(r"[\w.]+", target) else "compiled"
                 found.append(
                     (
                         node,
                         "The result of torch.compile is thrown away; it does not change its argument.",
-                        f"before:\n    {ast.unparse(node)}\nafter:\n    {target} = {ast.unparse(node)}{_in_place(tree, target)}",
+                        f"before:\n    {ast.unparse(node)}\nafter:\n    {bound} = {ast.unparse(node)}{_in_place(tree, target)}",
                     )
                 )
             elif isinstance(node, ast.Assign) and is_compile_call(node.value) and isinstance(node.targets[0], ast.Name):
                 name = node.targets[0].id
                 if name == "self" or (
-                    isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and not _read_after(scope, name, node)
+                    isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef))
+                    and name not in _of_others(scope)
+                    and not _read_after(scope, name, node)
                 ):
-                    options = (
-                        ", ".join(ast.unparse(keyword) for keyword in node.value.keywords)
-                        if isinstance(node.value, ast.Call)
-                        else ""
-                    )
-                    target = (
-                        ast.unparse(node.value.args[0])
-                        if isinstance(node.value, ast.Call) and node.value.args
-                        else name
-                    )
+                    kept = "eturn what torch.compile returned and use it in the caller."
+                    in_place = _compile_in_place(tree, node.value)
                     found.append(
                         (
                             node,
-                            f"The compiled module is bound to the local name {name!r} and forgotten when the function returns; the caller still has the original.",
-                            f"before:\n    {ast.unparse(node)}\nafter:\n    {target}.compile({options})\nor return the compiled module and use it in the caller.",
+                            f"What torch.compile returned is bound to the local name {name!r} and forgotten when the function returns; the caller still has the original.",
+                            f"before:\n    {ast.unparse(node)}\nafter:\n    {in_place}\nor r{kept}"
+                            if in_place
+                            else f"R{kept}",
                         )
                     )
     return found
+
+
+def _makes_decorator(node: ast.expr) -> bool:
+    """``torch.compile(backend=...)``, whose call with a function compiles that; ``torch.compile(f)(x)`` runs."""
+    return is_compile_call(node) and not _given(node)
+
+
+def _given(node: ast.expr) -> ast.expr | None:
+    """What a call is given to compile, None for nothing."""
+    if not isinstance(node, ast.Call):
+        return None
+    return next(iter([*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "model")]), None)
+
+
+def _compiled(node: ast.expr) -> str:
+    given = _given(node)
+    return ast.unparse(given) if given is not None else "model"
+
+
+def _of_others(scope: ast.AST) -> set[str]:
+    """Names that a function sets for the module or for the function around it."""
+    return {name for node in statements(scope) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
+
+
+def _compile_in_place(tree: ast.Module, node: ast.expr) -> str:
+    """``net.compile(dynamic=True)`` for ``torch.compile(net, dynamic=True)``; "" where it compiles no module that has a name."""
+    target = _compiled(node).removesuffix(".forward")
+    if not isinstance(node, ast.Call) or _given(node) is None or not _in_place(tree, target):
+        return ""
+    options = ", ".join(ast.unparse(keyword) for keyword in node.keywords if keyword.arg != "model")
+    return f"{target}.compile({options})"
 
 
 # Methods of a module that run no forward, so that nobody expects them compiled.
@@ -149,7 +175,9 @@ def _read_after(scope: ast.AST, name: str, node: ast.stmt) -> bool:
 
 
 def _in_place(tree: ast.Module, target: str) -> str:
-    """The other way for a module; "" for a function, which has no ``compile``."""
+    """The other way for a module; "" for a function, which has no ``compile``, and for what has no name."""
+    if not re.fullmatch(r"[\w.]+", target):
+        return ""
     if target.endswith(".forward"):
         return f"\nor compile in place: {target.removesuffix('.forward')}.compile()"
     functions = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
@@ -167,14 +195,8 @@ def _roundabout(tree: ast.Module) -> tuple[ast.stmt, str, str] | None:
         for outer in ast.walk(tree):
             if isinstance(outer, ast.For) and node in outer.body and ast.unparse(outer.target) == name:
                 every = ast.unparse(outer.iter)
-                return (
-                    node,
-                    f"The loop binds its variable {name} to what torch.compile returned; {every} still holds the originals.",
-                    (
-                        f"before:\n    for {name} in {every}:\n        {ast.unparse(node)}\nafter:\n    {every} = [{ast.unparse(node.value)} for {name} in {every}]\n"
-                        f"or compile in place: {name}.compile() in the loop"
-                    ),
-                )
+                why = f"The loop binds its variable {name} to what torch.compile returned; {every} still holds the originals."
+                return node, why, _in_loop(tree, node, outer)
             if isinstance(outer, ast.If) and node in outer.body and "__name__" not in ast.unparse(outer.test):
                 return (
                     node,
@@ -191,6 +213,19 @@ def _roundabout(tree: ast.Module) -> tuple[ast.stmt, str, str] | None:
                 f"Call {name}(...) itself; _orig_mod is for saving, copying and unwrapping.",
             )
     return None
+
+
+def _in_loop(tree: ast.Module, node: ast.Assign, loop: ast.For) -> str:
+    """A list of its own name may hold the compiled ones instead; what a module holds is compiled in place."""
+    name, every = ast.unparse(node.targets[0]), ast.unparse(loop.iter)
+    in_place = _compile_in_place(tree, node.value)
+    head = f"before:\n    for {name} in {every}:\n        {ast.unparse(node)}\nafter:\n    "
+    if isinstance(loop.iter, ast.Name):
+        text = f"{head}{every} = [{ast.unparse(node.value)} for {name} in {every}]"
+        return f"{text}\nor, for modules, compile in place: {in_place} in the loop" if in_place else text
+    if in_place:
+        return f"{head}for {name} in {every}:\n        {in_place}"
+    return f"Keep what torch.compile returns where it is called from: {every} is not changed by the loop."
 
 
 def switched_off(tree: ast.Module) -> ast.stmt | ast.expr | None:
@@ -244,32 +279,40 @@ def original_called(tree: ast.Module) -> tuple[ast.Assign, str, str, ast.stmt] |
         name, target = ast.unparse(node.targets[0]), ast.unparse(node.value.args[0])
         if name == target or not re.fullmatch(r"[\w.]+", target):
             continue
-        uses: list[ast.stmt] = []
+        direct: list[ast.stmt] = []
+        passed_on: list[ast.stmt] = []
         for scope in scopes(tree):
             for other in statements(scope):
                 if other is node or isinstance(other, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                     continue
-                used = _called_or_handed(other)
-                if name in used:
+                called, handed = _called_or_handed(other)
+                if name in called | handed:
                     return None
-                if target in used and other.lineno > node.lineno:
-                    uses.append(other)
-        if uses:
+                if other.lineno > node.lineno and target in called | handed:
+                    (direct if target in called else passed_on).append(other)
+        if uses := direct or passed_on:
             return node, name, target, min(uses, key=lambda each: each.lineno)
     return None
 
 
-def _called_or_handed(node: ast.stmt) -> set[str]:
-    """What a statement itself calls, and passes to what it calls."""
-    heads: list[ast.AST] = []
-    for field, value in ast.iter_fields(node):
-        if field not in ("body", "orelse", "finalbody", "handlers"):
-            heads.extend(each for each in (value if isinstance(value, list) else [value]) if isinstance(each, ast.AST))
-    calls = [part for head in heads for part in ast.walk(head) if isinstance(part, ast.Call)]
-    found = {ast.unparse(call.func) for call in calls}
-    for call in calls:
-        found |= {ast.unparse(each) for each in (*call.args, *(keyword.value for keyword in call.keywords))}
-    return found
+# Being handed to these runs no forward.
+_ONLY_READS = re.compile(
+    r"^(print|len|type|isinstance|issubclass|hasattr|getattr|setattr|callable|id|repr|str|hash|sum|next|iter|list|dir|vars|torch\.save|copy\.deepcopy|deepcopy|"
+    r"(\w+\.)*(optim\.\w+|summary|log\w*|debug|info|warning))$"
+)
+
+
+def _called_or_handed(node: ast.stmt) -> tuple[set[str], set[str]]:
+    """What a statement itself calls, and what it passes to functions that may call it."""
+    calls = [part for head in own_expressions(node) for part in ast.walk(head) if isinstance(part, ast.Call)]
+    called = {ast.unparse(call.func) for call in calls}
+    handed = {
+        ast.unparse(each)
+        for call in calls
+        if not _ONLY_READS.match(ast.unparse(call.func))
+        for each in (*call.args, *(keyword.value for keyword in call.keywords))
+    }
+    return called, handed
 
 
 def _renamed(node: ast.stmt, target: str, name: str) -> str:
