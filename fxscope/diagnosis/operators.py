@@ -87,12 +87,11 @@ _RULES = (
 
 
 class Explained(NamedTuple):
-    """Ids, cause and fix of a failure, and its operator ("" where it names none)."""
+    """Ids, cause and fix of a failure."""
 
     ids: list[str]
     cause: str
     fix: str
-    operator: str
 
 
 def explain_operator(failure: Failure) -> Explained | None:
@@ -105,7 +104,7 @@ def explain_operator(failure: Failure) -> Explained | None:
             cause, fix = rule.cause, rule.fix
             for name, text in words.items():
                 cause, fix = cause.replace("{" + name + "}", text), fix.replace("{" + name + "}", text)
-            return Explained(list(rule.ids), cause, fix, operator)
+            return Explained(list(rule.ids), cause, fix)
     return None
 
 

@@ -121,23 +121,23 @@ def set_at(frame: Frame, change: Change) -> tuple[SourceLine, str] | None:
     return None
 
 
-def begun_at(frame: Frame, change: Change) -> str:
-    """The statement of some ``__init__`` in the file that first sets the guarded attribute of ``self``; "" for none, or a choice."""
+def begun_at(frame: Frame, change: Change) -> tuple[str, str] | None:
+    """Statement and value by which some ``__init__`` in the file first sets the guarded attribute of ``self``; None for none, or a choice."""
     attribute = change.name.rpartition(".")[2]
     for file in dict.fromkeys((frame.file, change.guard.asked_file or "")):
         tree = source_tree(file)
         found = {
-            ast.unparse(node)
+            (ast.unparse(node), ast.unparse(node.value))
             for scope in (ast.walk(tree) if tree is not None else [])
             if isinstance(scope, ast.FunctionDef) and scope.name == "__init__"
             for node in statements(scope)
-            if isinstance(node, (ast.Assign, ast.AnnAssign))
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
             for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
             if ast.unparse(target) == f"self.{attribute}"
         }
         if len(found) == 1:
             return found.pop()
-    return ""
+    return None
 
 
 _SET = (ast.AugAssign, ast.AnnAssign)

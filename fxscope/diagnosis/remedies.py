@@ -141,12 +141,6 @@ def _compiled_autograd(frame: Frame, change: Change) -> Remedy:
     )
 
 
-def _aliasing(frame: Frame, change: Change) -> Remedy:
-    return Remedy(
-        fix="Two arguments are the same tensor in some calls only; pass a clone, or call always in the same way."
-    )
-
-
 def _thread_config(frame: Frame, change: Change) -> Remedy:
     return Remedy(
         fix="Set torch._dynamo.config in the thread that calls the compiled function; its values do not carry over from the main thread."

@@ -94,7 +94,9 @@ def _attribute_number(frame: Frame, change: Change, value: float) -> Remedy:
                 change=setting,
             )
         begun = begun_at(frame, change)
-        first = begun.rpartition("= ")[2] if begun else frame.values.get(name, [str(value)])[0]
+        if begun is not None and not _makes_number(*begun):
+            begun = None
+        first = begun[1] if begun else frame.values.get(name, [str(value)])[0]
         make = f"self.register_buffer({attribute!r}, torch.tensor({first}))"
         then = (
             f"then `{made[0].code}` is part of the graph"
@@ -103,7 +105,7 @@ def _attribute_number(frame: Frame, change: Change, value: float) -> Remedy:
         )
         return Remedy(
             fix=(
-                f"Make {name} a buffer, which is data and no constant. before (in __init__):\n    {begun}\nafter:\n    {make}\n"
+                f"Make {name} a buffer, which is data and no constant. before (in __init__):\n    {begun[0]}\nafter:\n    {make}\n"
                 if begun
                 else f"Where {name} is set first, make it a buffer: {make.replace('self.', f'{owner}.', 1)};\n"
             )
@@ -122,6 +124,13 @@ def _attribute_number(frame: Frame, change: Change, value: float) -> Remedy:
         ),
         change="dynamic",
     )
+
+
+def _makes_number(statement: str, value: str) -> bool:
+    """The statement sets one attribute, to a number or to what is computed; not ``self.a = self.b = 0`` or ``self.a = None``."""
+    constant = _literal(value)
+    is_number = constant == value or (isinstance(constant, (int, float)) and not isinstance(constant, bool))
+    return is_number and " = " not in statement.removesuffix(f" = {value}")
 
 
 def changing_number(frame: Frame, change: Change) -> Remedy:

@@ -11,6 +11,7 @@ import pytest
 from fxscope.diagnosis import diagnose
 from fxscope.diagnosis.owner import begun_at, grown_at, is_enum, is_plain_object, own_constant, set_at
 from fxscope.diagnosis.remedies_size import Remedy
+from fxscope.diagnosis.remedies_value import changing_attribute
 from fxscope.diagnosis.story import Change, Frame
 from fxscope.recording.records import FailedGuard, Recompile
 
@@ -128,7 +129,28 @@ def test_where_an_attribute_is_set(tmp_path: Path) -> None:
     assert made is not None
     assert (made[0].line, made[0].code, made[1]) == (10, "self.seen = x.shape[0]", "x.shape[0] > self.seen")
     assert set_at(frame, change_of("self.table")) is None
-    assert begun_at(frame, change_of("self.table")) == "self.table = None"
-    assert begun_at(frame, change_of("self.heads")) == "self.heads = 3"
+    assert begun_at(frame, change_of("self.table")) == ("self.table = None", "None")
+    assert begun_at(frame, change_of("self.heads")) == ("self.heads = 3", "3")
     # What the function around a compiled one does is not compiled.
     assert set_at(module_frame(tmp_path / "a.py", 20), change_of("blocks.seen")) is None
+
+
+@pytest.mark.parametrize(
+    ("begun", "expected"),
+    [
+        ("self.step = 1 if cfg.n >= 2 else 0", "torch.tensor(1 if cfg.n >= 2 else 0)"),
+        ("self.step: int = 3", "after:\n    self.register_buffer('step', torch.tensor(3))"),
+        ("self.step: int", "Where self.step is set first"),
+        ("self.step = None", "Where self.step is set first"),
+        ("self.step = self.n = 0", "Where self.step is set first"),
+    ],
+)
+def test_a_buffer_is_made_of_the_whole_value(tmp_path: Path, begun: str, expected: str) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(
+        f"class Net(Module):\n    def __init__(self, cfg):\n        {begun}\n    def forward(self, x):\n        return x\n"
+    )
+    frame = Frame(function="forward", file=str(file), line=4, place=(str(file), 4))
+    guard = FailedGuard(entry="0/0", guard="", kind="value", expected="2")
+    change = Change(index=0, recompile=Recompile(id="0/1", key="0/1"), guard=guard, ids=(), name="self.step")
+    assert expected in changing_attribute(frame, change).fix
