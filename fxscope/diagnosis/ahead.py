@@ -85,6 +85,8 @@ def _own(tree: ast.Module | None, statement: Statement, scope: ast.AST | None, l
         r"__(len|int|float|bool|index|hash)__", getattr(scope, "name", "")
     ):
         return Ahead(kind="size", name="", line=line, code=first)
+    if is_sized_by_number(node):
+        return Ahead(kind="size", name="", line=line, code=first)
     if _wants_number(node):
         return Ahead(kind="number", name="", line=line, code=first)
     for part in ast.walk(node):
@@ -110,6 +112,27 @@ def _wants_number(node: ast.stmt) -> bool:
             if isinstance(each, ast.Call) and _TO_HOST.search(ast.unparse(each)) and _host_call(each):
                 return True
     return False
+
+
+def is_sized_by_number(node: ast.stmt) -> bool:
+    """The statement itself makes a size of the number it takes to the host: ``torch.zeros(n.item())``, ``x.view(int(n), -1)``."""
+    for call in ast.walk(node):
+        if not isinstance(call, ast.Call):
+            continue
+        name = ast.unparse(call.func)
+        if not _SHAPES.search(name) or _NUMBERS.search(name):
+            continue
+        given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg != "fill_value")]
+        for each in given[:1] if name.endswith("full") else given:
+            if any(isinstance(part, ast.Call) and _host_call(part) and not _of_shape(part) for part in ast.walk(each)):
+                return True
+    return False
+
+
+def _of_shape(node: ast.Call) -> bool:
+    """``int(x.shape[0] * 0.5)``: of sizes that Python knows."""
+    text = ast.unparse(node)
+    return ".item()" not in text and re.search(r"\.shape\b|\.(size|numel|nelement|dim)\(|\blen\(", text) is not None
 
 
 def _host_call(node: ast.Call) -> bool:

@@ -7,7 +7,7 @@ import copy
 import re
 from typing import cast
 
-# Functions on numbers whose torch twin takes a tensor and means the same.
+# Functions on one number whose torch twin takes a tensor and means the same; pow, fmod and clip take a second number.
 _TWINS = {
     name: name
     for name in [
@@ -30,7 +30,6 @@ _TWINS = {
         "asin",
         "acos",
         "atan",
-        "atan2",
         "floor",
         "ceil",
         "trunc",
@@ -38,30 +37,47 @@ _TWINS = {
         "erf",
         "erfc",
         "lgamma",
-        "hypot",
         "fmod",
         "sign",
         "square",
-        "maximum",
-        "minimum",
-        "mean",
-        "sum",
-        "std",
-        "var",
-        "argmax",
-        "argmin",
         "clip",
-        "where",
         "abs",
-        "max",
-        "min",
         "amax",
         "amin",
     ]
 } | {"fabs": "abs", "absolute": "abs"}
 _ON_NUMBERS = re.compile(r"^(math|np|numpy|cmath)\.(\w+)$")
+_OF_ARRAYS = re.compile(r"\b(math|np|numpy|cmath)\.\w+\(")
+# What a condition may ask of such a function on a tensor itself: math.isfinite(loss).
+_ASKS_TENSOR = re.compile(r"^(math|np|numpy)\.(isfinite|isnan|isinf)$")
+_SEVERAL = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.Starred)
+_SIZE = re.compile(r"\.(shape|ndim|dtype|device|type)\b|\.(dim|numel|nelement|size)\(|\blen\(")
+_COUNTS = re.compile(r"\.(argmax|argmin|count_nonzero|long|any|all|numel)\(")
+_REDUCED = re.compile(
+    r"\.(item|tolist|sum|mean|max|min|amax|amin|any|all|norm|std|var|prod|abs|median|argmax|argmin|count_nonzero)\("
+)
 # What makes text or a count of it: a tensor in its place is not the same.
 _NEEDS_NUMBER = frozenset({"str", "repr", "format", "hash", "range", "print", "hex", "bin", "chr", "divmod"})
+
+_VALUES = frozenset(
+    {
+        "sum",
+        "mean",
+        "max",
+        "min",
+        "amax",
+        "amin",
+        "norm",
+        "std",
+        "var",
+        "prod",
+        "abs",
+        "median",
+        "argmax",
+        "argmin",
+        "count_nonzero",
+    }
+)
 
 
 class NoRewrite(Exception):
@@ -87,9 +103,22 @@ class DropScalar(ast.NodeTransformer):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
             return self._kept(node.func.value)
         if isinstance(node.func, ast.Name) and node.func.id in ("float", "int", "bool") and len(node.args) == 1:
-            return self._kept(node.args[0])
+            value = node.args[0]
+            if _SIZE.search(ast.unparse(value)) and not _dropped(value) and not _REDUCED.search(ast.unparse(value)):
+                return node  # int(x.shape[0] * 0.5): of what Python knows
+            return self._whole(value) if node.func.id == "int" else self._kept(value)
         if any(_dropped(each) for each in (*node.args, *(keyword.value for keyword in node.keywords))):
             return _twin(node)
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """``"%d" % x.item()``: a text with the number in it."""
+        self.generic_visit(node)
+        is_text = isinstance(node.left, ast.JoinedStr) or (
+            isinstance(node.left, ast.Constant) and isinstance(node.left.value, (str, bytes))
+        )
+        if is_text and _dropped(node.right):
+            raise NoRewrite("a text needs the number")
         return node
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
@@ -98,6 +127,18 @@ class DropScalar(ast.NodeTransformer):
         if _dropped(node):
             raise NoRewrite("a text needs the number")
         return node
+
+    def _whole(self, value: ast.expr) -> ast.expr:
+        """int() also cuts off the fraction: ``x.mean().long()``, but for what counts, and for a bare name, which says nothing."""
+        text = ast.unparse(value)
+        counts = any(isinstance(part, ast.Compare) for part in ast.walk(value)) or _COUNTS.search(text)
+        if counts or _OF_ARRAYS.search(text) or not (_dropped(value) or _REDUCED.search(text)):
+            return self._kept(value)
+        if isinstance(value, ast.IfExp) or (isinstance(value, ast.Call) and isinstance(value.func, ast.Name)):
+            raise NoRewrite("max(x, 1.0) may be the number")
+        whole = ast.Call(func=ast.Attribute(value=value, attr="long", ctx=ast.Load()), args=[], keywords=[])
+        whole.was_number = True  # type: ignore[attr-defined]
+        return whole
 
     def _kept(self, value: ast.expr) -> ast.expr:
         if self.detach and not ast.unparse(value).endswith(".detach()"):
@@ -116,14 +157,26 @@ def _twin(node: ast.Call) -> ast.Call:
     if name in _NEEDS_NUMBER or name.endswith(".format"):
         raise NoRewrite(f"{name}() needs the number")
     if name == "round":
+        if node.keywords:
+            raise NoRewrite("round() with keywords")
         decimals = [ast.keyword(arg="decimals", value=node.args[1])] if len(node.args) == 2 else []
         return _torch("round", [node.args[0]], decimals)
     on_numbers = _ON_NUMBERS.match(name)
     if on_numbers is None:
         return node
-    if on_numbers[2] not in _TWINS:
+    if on_numbers[1] == "cmath" or on_numbers[2] not in _TWINS or not _fits(_TWINS[on_numbers[2]], node):
         raise NoRewrite(f"{name} has no twin")
     return _torch(_TWINS[on_numbers[2]], node.args, node.keywords)
+
+
+def _fits(name: str, node: ast.Call) -> bool:
+    """The arguments suit the twin: one tensor; the base or the exponent of pow; a tensor and numbers for fmod and clip."""
+    if node.keywords or not node.args or any(isinstance(each, _SEVERAL) for each in node.args):
+        return False
+    if name == "pow":
+        return len(node.args) == 2
+    rest = node.args[1:]
+    return len(rest) <= {"fmod": 1, "clip": 2}.get(name, 0) and not any(_dropped(each) for each in rest)
 
 
 def _torch(name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> ast.Call:
@@ -141,7 +194,7 @@ def without_scalar_calls(node: ast.expr) -> ast.expr:
         NoRewrite: It calls something on the number that has no twin.
     """
     changed = DropScalar().visit(copy.deepcopy(node))
-    if isinstance(changed, ast.Call) and not _dropped(changed) and _ON_NUMBERS.match(ast.unparse(changed.func)):
+    if isinstance(changed, ast.Call) and not _dropped(changed) and _ASKS_TENSOR.match(ast.unparse(changed.func)):
         changed = _twin(changed)  # math.isfinite(loss): the function itself asks for the number
     return cast("ast.expr", ast.fix_missing_locations(changed))
 
@@ -154,14 +207,11 @@ def is_python(test: ast.expr) -> bool:
     if isinstance(test, ast.Compare):
         if all(isinstance(op, (ast.Is, ast.IsNot)) for op in test.ops):
             return True
-        return (
-            bool(re.search(r"\.(shape|ndim|dim\(\)|size\(|numel\(\)|dtype|device|type)\b|\.dim\(\)|^len\(", text))
-            and ".item()" not in text
-        )
+        return bool(_SIZE.search(text)) and not _REDUCED.search(text)
     if isinstance(test, ast.Call):
         return bool(
             re.match(
-                r"(isinstance|hasattr|callable|len|torch\.is_grad_enabled|torch\.is_tensor|torch\.compiler\.\w+)\(",
+                r"(isinstance|hasattr|callable|len|torch\.is_grad_enabled|torch\.is_tensor|torch\.compiler\.\w+|[\w.]+\.(numel|nelement|dim|size))\(",
                 text,
             )
         )
@@ -173,26 +223,72 @@ def is_python(test: ast.expr) -> bool:
 
 
 def tensor_condition(test: ast.expr) -> str:
-    """A condition as a tensor expression: and, or and not become tensor operations.
+    """A condition as a tensor expression: and, or, not and chains of comparisons become tensor operations.
 
     Raises:
-        NoRewrite: It calls something on a number that has no twin.
+        NoRewrite: It calls something on a number that has no twin, or Python must decide a part of it before the rest may be computed.
     """
     if isinstance(test, ast.BoolOp):
-        if any(is_python(value) for value in test.values):
-            sign = " & " if isinstance(test.op, ast.And) else " | "
-            on_data = sorted(test.values, key=is_python)  # a Python bool may stand on the right of & and |
-            return sign.join(f"({ast.unparse(v) if is_python(v) else tensor_condition(v)})" for v in on_data)
-        name = "torch.logical_and" if isinstance(test.op, ast.And) else "torch.logical_or"
-        text = tensor_condition(test.values[0])
-        for value in test.values[1:]:
-            text = f"{name}({text}, {tensor_condition(value)})"
-        return text
+        return _joined(test)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return f"torch.logical_not({tensor_condition(test.operand)})"
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        return f"{ast.unparse(without_scalar_calls(test.left))} {_operator(test)} {ast.unparse(without_scalar_calls(test.comparators[0]))}"
-    return ast.unparse(without_scalar_calls(test))
+    if isinstance(test, (ast.Compare, ast.Call, ast.Constant)) and is_python(test):
+        raise NoRewrite("Python knows the answer: there is no tensor to choose by")
+    if isinstance(test, ast.Compare):
+        return _compared(test)
+    changed = without_scalar_calls(test)
+    # torch.where wants a bool tensor
+    is_value = isinstance(changed, ast.BinOp) and isinstance(changed.op, (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Mod))
+    called = changed.func.attr if isinstance(changed, ast.Call) and isinstance(changed.func, ast.Attribute) else ""
+    is_value = is_value or called in _VALUES
+    return f"{ast.unparse(changed)} != 0" if is_value else ast.unparse(changed)
+
+
+def _joined(test: ast.BoolOp) -> str:
+    """``and`` and ``or``. Tensor operations compute every part, where Python stops at the first that decides."""
+    if any(is_python(value) for value in test.values):
+        on_data = sorted(test.values, key=is_python)  # a Python bool may stand on the right of & and |
+        moved = on_data != test.values
+        if any(is_python(value) and not _is_harmless(value, moved=moved) for value in test.values):
+            raise NoRewrite("what Python asks first guards what is computed then")
+        sign = " & " if isinstance(test.op, ast.And) else " | "
+        return sign.join(f"({ast.unparse(v) if is_python(v) else tensor_condition(v)})" for v in on_data)
+    if any(isinstance(value, (ast.Name, ast.Attribute)) for value in test.values):
+        raise NoRewrite("a name alone may be a flag or a list, which torch.logical_and does not take")
+    name = "torch.logical_and" if isinstance(test.op, ast.And) else "torch.logical_or"
+    text = tensor_condition(test.values[0])
+    for value in test.values[1:]:
+        text = f"{name}({text}, {tensor_condition(value)})"
+    return text
+
+
+def _is_harmless(part: ast.expr, *, moved: bool) -> bool:
+    """A flag, wherever it stands; a question of the type or for None only behind the tensors, where it guards nothing."""
+    if isinstance(part, ast.UnaryOp):
+        return _is_harmless(part.operand, moved=moved)
+    if isinstance(part, ast.Compare):
+        return not moved and all(isinstance(op, (ast.Is, ast.IsNot)) for op in part.ops)
+    return not isinstance(part, ast.Call) or (
+        not moved and ast.unparse(part.func) in ("isinstance", "hasattr", "callable")
+    )
+
+
+def _compared(test: ast.Compare) -> str:
+    if any(isinstance(op, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for op in test.ops):
+        raise NoRewrite("in and is are decided by Python")
+    sides = [test.left, *test.comparators]
+    if len(test.ops) > 1:
+        pairs: list[ast.expr] = [
+            ast.Compare(left=left, ops=[op], comparators=[right])
+            for left, op, right in zip(sides, test.ops, sides[1:], strict=False)
+        ]
+        return tensor_condition(ast.BoolOp(op=ast.And(), values=pairs))
+    left, right = (ast.unparse(without_scalar_calls(side)) for side in sides)
+    for own, other in ((left, ast.unparse(test.comparators[0])), (right, ast.unparse(test.left))):
+        # A bound may be computed from numbers (math.sqrt(self.dim)); a tensor in there would be asked for its number again.
+        if _OF_ARRAYS.search(own) and (_REDUCED.search(own) or not _REDUCED.search(other)):
+            raise NoRewrite("a function on numbers is left")
+    return f"{left} {_operator(test)} {right}"
 
 
 def _operator(test: ast.Compare) -> str:

@@ -145,7 +145,11 @@ def sort_on_device(statement: Statement) -> Rewrite | None:
     changed = worker.visit(copy.deepcopy(statement.node))
     if not worker.done:
         return None
-    return Rewrite(before=statement.text, after=ast.unparse(ast.fix_missing_locations(changed)))
+    return Rewrite(
+        before=statement.text,
+        after=ast.unparse(ast.fix_missing_locations(changed)),
+        note="for a tensor of one dimension",
+    )
 
 
 def _sorted_by(call: ast.Call) -> tuple[str, str] | None:
@@ -158,10 +162,18 @@ def _sorted_by(call: ast.Call) -> tuple[str, str] | None:
     name = key.args.args[0].arg
     if ast.unparse(value) == name:
         return None
-    descending = ", descending=True" if ast.unparse(named.get("reverse", ast.Constant(False))) == "True" else ""
+    descending = ", descending=True" if _descending(named.get("reverse")) else ""
     return ast.unparse(
         call.args[0]
     ), f"torch.stack([{ast.unparse(value)} for {name} in rows]).argsort(stable=True{descending})"
+
+
+def _descending(reverse: ast.expr | None) -> bool:
+    if reverse is None:
+        return False
+    if not isinstance(reverse, ast.Constant) or not isinstance(reverse.value, bool):
+        raise NoRewrite("the order is known only when it runs")
+    return reverse.value
 
 
 class _Sort(ast.NodeTransformer):
@@ -172,10 +184,16 @@ class _Sort(ast.NodeTransformer):
         name = ast.unparse(node.func)
         if name == "torch.stack" and len(node.args) == 1 and self.done:
             return node.args[0]
-        if name == "sorted" and len(node.args) == 1 and _sorted_by(node) is None:
+        named = {keyword.arg: keyword.value for keyword in node.keywords}
+        if name == "sorted" and len(node.args) == 1 and not set(named) - {"reverse"} and _may_be_tensor(node.args[0]):
             self.done = True
-            return cast("ast.Expr", ast.parse(f"{ast.unparse(node.args[0])}.sort().values").body[0]).value
+            order = "descending=True" if _descending(named.get("reverse")) else ""
+            return cast("ast.Expr", ast.parse(f"{ast.unparse(node.args[0])}.sort({order}).values").body[0]).value
         return node
+
+
+def _may_be_tensor(node: ast.expr) -> bool:
+    return not isinstance(node, (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.GeneratorExp))
 
 
 REWRITERS: dict[str, Rewriter] = {

@@ -7,6 +7,7 @@ import copy
 import re
 from typing import cast
 
+from fxscope.diagnosis.ahead import is_sized_by_number
 from fxscope.diagnosis.branching import Rewrite, branch_block
 from fxscope.diagnosis.conditions import DropScalar, without_scalar_calls
 from fxscope.diagnosis.statement import Statement
@@ -44,19 +45,17 @@ def scalar(statement: Statement) -> Rewrite | None:
         return None
     if isinstance(node, ast.If):
         return branch_block(statement, node)
-    if (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Call)
-        and _FOR_PEOPLE.search(ast.unparse(node.value.func))
-    ):
+    if is_for_people(statement):
         return guard_while_compiling(statement)
+    if is_sized_by_number(node):
+        return None  # no tensor can stand there
     masked = _Mask()
     changed = masked.visit(copy.deepcopy(node))
     if masked.done:
         return Rewrite(
             before=statement.text,
             after=ast.unparse(ast.fix_missing_locations(changed)),
-            note="zeros take the place of what was cut off; right for sums, and for means after dividing by the bound",
+            note="for a tensor of one dimension; zeros take the place of what was cut off; right for sums, and for means after dividing by the bound",
         )
     if any(isinstance(part, ast.Slice) for part in ast.walk(node)):
         return None
@@ -154,6 +153,7 @@ class _Mask(ast.NodeTransformer):
         sliced = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "sum" else None
         if (
             not node.args
+            and not node.keywords
             and isinstance(sliced, ast.Subscript)
             and isinstance(sliced.slice, ast.Slice)
             and sliced.slice.upper is not None
@@ -191,10 +191,11 @@ class _FixShape(ast.NodeTransformer):
             name in ("sum", "mean")
             and isinstance(func, ast.Attribute)
             and not node.args
+            and not node.keywords
             and isinstance(func.value, ast.Subscript)
         ):
             mask = func.value.slice
-            if isinstance(mask, (ast.Compare, ast.Name, ast.UnaryOp, ast.BinOp)) and not isinstance(mask, ast.Slice):
+            if _is_mask(mask):
                 x, m = ast.unparse(func.value.value), ast.unparse(mask)
                 text = f"torch.where({m}, {x}, 0).sum()" + (f" / ({m}).sum()" if name == "mean" else "")
                 self.note = (
@@ -220,6 +221,15 @@ class _FixShape(ast.NodeTransformer):
             self.note = "CLASSES: how many classes there are (a Python number)"
         text = f"torch.nn.functional.one_hot({ast.unparse(values)}, {ast.unparse(classes)}).sum(0)"
         return cast("ast.Expr", ast.parse(text).body[0]).value
+
+
+def _is_mask(node: ast.expr) -> bool:
+    """What selects by truth: a comparison, a name, ``~m``, ``m & k``; not ``x[-1]`` or ``x[i + 1]``."""
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.Invert)
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor))
+    return isinstance(node, (ast.Compare, ast.Name))
 
 
 def _weighted(node: ast.Call, func: ast.Attribute) -> bool:
