@@ -156,16 +156,21 @@ def _sorted_by(call: ast.Call) -> tuple[str, str] | None:
     """List and order of ``sorted(xs, key=lambda t: t.norm())``; None without a key that is more than the value itself."""
     named = {keyword.arg: keyword.value for keyword in call.keywords}
     key = named.get("key")
-    if not isinstance(key, ast.Lambda) or len(key.args.args) != 1 or not call.args:
+    if not isinstance(key, ast.Lambda) or len(key.args.args) != 1 or not call.args or _is_value(key):
         return None
     value = without_scalar_calls(key.body)
     name = key.args.args[0].arg
-    if ast.unparse(value) == name:
-        return None
     descending = ", descending=True" if _descending(named.get("reverse")) else ""
     return ast.unparse(
         call.args[0]
     ), f"torch.stack([{ast.unparse(value)} for {name} in rows]).argsort(stable=True{descending})"
+
+
+def _is_value(key: ast.expr) -> bool:
+    """``lambda t: t.item()``: in the order of the values themselves."""
+    if not isinstance(key, ast.Lambda) or len(key.args.args) != 1:
+        return False
+    return ast.unparse(without_scalar_calls(key.body)) == key.args.args[0].arg
 
 
 def _descending(reverse: ast.expr | None) -> bool:
@@ -185,7 +190,8 @@ class _Sort(ast.NodeTransformer):
         if name == "torch.stack" and len(node.args) == 1 and self.done:
             return node.args[0]
         named = {keyword.arg: keyword.value for keyword in node.keywords}
-        if name == "sorted" and len(node.args) == 1 and not set(named) - {"reverse"} and _may_be_tensor(node.args[0]):
+        by_itself = "key" not in named or _is_value(named["key"])
+        if name == "sorted" and len(node.args) == 1 and by_itself and _may_be_tensor(node.args[0]):
             self.done = True
             order = "descending=True" if _descending(named.get("reverse")) else ""
             return cast("ast.Expr", ast.parse(f"{ast.unparse(node.args[0])}.sort({order}).values").body[0]).value

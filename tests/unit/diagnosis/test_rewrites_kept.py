@@ -130,6 +130,7 @@ def test_a_size_in_the_line_itself_is_what_the_hint_is_for(tmp_path_factory: pyt
         ("y = sorted(x)", "y = x.sort().values"),
         ("y = sorted(x, reverse=False)", "y = x.sort().values"),
         ("y = sorted(x, reverse=True)", "y = x.sort(descending=True).values"),
+        ("y = torch.stack(sorted(x, key=lambda t: t.item()))", "y = x.sort().values"),
         ("y = sorted(xs, key=len)", None),
         ("y = sorted(x, reverse=flag)", None),
         ("y = sorted([a, b])", None),
