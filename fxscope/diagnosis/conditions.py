@@ -59,6 +59,7 @@ _REDUCED = re.compile(
 # What makes text or a count of it: a tensor in its place is not the same.
 _NEEDS_NUMBER = frozenset({"str", "repr", "format", "hash", "range", "print", "hex", "bin", "chr", "divmod"})
 
+_ANSWERS = re.compile(r"\btorch\.(equal|allclose|is_\w+)\(|\.(equal|allclose|is_\w+)\(")
 _VALUES = frozenset(
     {
         "sum",
@@ -236,6 +237,8 @@ def tensor_condition(test: ast.expr) -> str:
         raise NoRewrite("Python knows the answer: there is no tensor to choose by")
     if isinstance(test, ast.Compare):
         return _compared(test)
+    if _ANSWERS.search(ast.unparse(test)):
+        raise NoRewrite("torch.equal and its like answer with a Python bool")
     changed = without_scalar_calls(test)
     # torch.where wants a bool tensor
     is_value = isinstance(changed, ast.BinOp) and isinstance(changed.op, (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Mod))
@@ -246,20 +249,31 @@ def tensor_condition(test: ast.expr) -> str:
 
 def _joined(test: ast.BoolOp) -> str:
     """``and`` and ``or``. Tensor operations compute every part, where Python stops at the first that decides."""
-    if any(is_python(value) for value in test.values):
-        on_data = sorted(test.values, key=is_python)  # a Python bool may stand on the right of & and |
-        moved = on_data != test.values
-        if any(is_python(value) and not _is_harmless(value, moved=moved) for value in test.values):
-            raise NoRewrite("what Python asks first guards what is computed then")
+    values = test.values
+    moved = sorted(values, key=is_python) != values
+    if any(is_python(value) and not _is_harmless(value, moved=moved) for value in values):
+        raise NoRewrite("what Python asks first guards what is computed then")
+    tensors = [(tensor_condition(value), value) for value in values if not is_python(value)]
+    sure = [text for text, value in tensors if _is_tensor(text) or _is_tensor(ast.unparse(value))]
+    unsure = [(text, value) for text, value in tensors if text not in sure]
+    if not all(isinstance(value, ast.Compare) for _, value in unsure):
+        raise NoRewrite("a flag, a list or a Python bool is no operand")
+    if unsure or len(tensors) < len(values):
+        # n < 3 is a bool, of Python or of torch: & and | take both
         sign = " & " if isinstance(test.op, ast.And) else " | "
-        return sign.join(f"({ast.unparse(v) if is_python(v) else tensor_condition(v)})" for v in on_data)
-    if any(isinstance(value, (ast.Name, ast.Attribute)) for value in test.values):
-        raise NoRewrite("a name alone may be a flag or a list, which torch.logical_and does not take")
+        texts = [*sure, *(text for text, _ in unsure), *(ast.unparse(value) for value in values if is_python(value))]
+        return sign.join(f"({text})" for text in texts)
     name = "torch.logical_and" if isinstance(test.op, ast.And) else "torch.logical_or"
-    text = tensor_condition(test.values[0])
-    for value in test.values[1:]:
-        text = f"{name}({text}, {tensor_condition(value)})"
-    return text
+    joined = sure[0]
+    for text in sure[1:]:
+        joined = f"{name}({joined}, {text})"
+    return joined
+
+
+def _is_tensor(text: str) -> bool:
+    """An operation of tensors stands in it, and none that answers with a Python bool."""
+    own = text.replace("torch.logical_not(", "(")
+    return not _ANSWERS.search(own) and bool(_REDUCED.search(own) or "torch." in own)
 
 
 def _is_harmless(part: ast.expr, *, moved: bool) -> bool:

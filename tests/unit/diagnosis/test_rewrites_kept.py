@@ -29,6 +29,10 @@ def after(key: str, line: str) -> str | None:
         "y = a if not (mask is None or mask.any()) else b",
         "y = a if isinstance(m, Mask) and m.any() else b",
         "y = a if verbose and x.sum() > 0 else b",
+        "y = a if not verbose and x.sum() > 0 else b",
+        "y = a if self.check(x) and x.sum() > 0 else b",
+        "y = a if torch.equal(p, q) else b",
+        "y = a if torch.allclose(p, q) and x.any() else b",
         # There is no tensor to choose by.
         "y = a if x.shape[0] > 3 else b",
         "y = a if x.max().item() in seen else b",
@@ -58,6 +62,11 @@ def test_a_decision_that_stays_pythons(line: str) -> None:
         ("y = a if self.training and x.sum().item() else b", "y = torch.where((x.sum() != 0) & self.training, a, b)"),
         ("y = a if int(x.mean()) > 0 else b", "y = torch.where(x.mean().long() > 0, a, b)"),
         ("y = a if v.item() > math.sqrt(n) else b", "y = torch.where(v > math.sqrt(n), a, b)"),
+        ("y = a if n < 3 and x.sum() > 0 else b", "y = torch.where((x.sum() > 0) & (n < 3), a, b)"),
+        (
+            "y = a if x.max() > 1 or x.min() < 0 else b",
+            "y = torch.where(torch.logical_or(x.max() > 1, x.min() < 0), a, b)",
+        ),
         ("y = a if math.isfinite(loss) else b", "y = torch.where(torch.isfinite(loss), a, b)"),
     ],
 )
