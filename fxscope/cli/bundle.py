@@ -10,7 +10,13 @@ import click
 @click.command("bundle", epilog="\b\nExample:\n  fxscope bundle train.fxscope --graph 0/1 -o issue.zip")
 @click.argument("path", type=click.Path())
 @click.option("--graph", "graph_id", required=True, metavar="ID", help="Compile id as the report prints it.")
-@click.option("--stage", default="dynamo", show_default=True, help="Stage of the graph that repro.py runs.")
+@click.option(
+    "--stage",
+    default="dynamo",
+    show_default=True,
+    metavar="STAGE",
+    help="Stage of the graph that repro.py runs; NAME#1 is its second.",
+)
 @click.option(
     "-o",
     "--output",

@@ -24,8 +24,13 @@ _SLOW = 3000  # nodes from which graphviz needs minutes
 @click.argument("form", metavar="FORMAT", type=click.Choice(FORMATS))
 @click.argument("path", type=click.Path())
 @click.option("--graph", "graph_id", metavar="ID", help="Compile id as the report prints it, e.g. 0/1 or r1:0/0.")
-@click.option("--stage", default="dynamo", show_default=True, help="dynamo, pre_grad, joint, forward, backward, ...")
-@click.option("--index", default=0, help="Which of several graphs of that stage, from 0.")
+@click.option(
+    "--stage",
+    default="dynamo",
+    show_default=True,
+    help="dynamo, pre_grad, joint, forward, backward, ...; NAME#1 is the second graph of its stage.",
+)
+@click.option("--index", type=int, help="Which of several graphs of that stage, from 0; the same as NAME#INDEX.")
 @click.option("-o", "output", metavar="FILE", type=click.Path(), help="Write here instead of to standard output.")
 @click.option("--around", multiple=True, metavar="NODE", help="Draw only what is near this node; may be repeated.")
 @click.option("--hops", default=2, show_default=True, help="How near, in edges.")
@@ -58,6 +63,7 @@ def command(form: str, path: str, output: str | None, **options: Any) -> None:
         return
     from fxscope.graph.load import choose_compile
 
+    options["stage"], options["index"] = _stage(options["stage"], options["index"])
     compile_ = choose_compile(recording, options["graph_id"])
     if form == "fx":
         from fxscope.report.safe import plain
@@ -69,6 +75,17 @@ def command(form: str, path: str, output: str | None, **options: Any) -> None:
         _write([dot], output) if form == "dot" else _render(dot, form, output)
     else:
         _write(_text(form, recording, compile_, options), output)
+
+
+def _stage(stage: str, index: int | None) -> tuple[str, int]:
+    """The one graph that ``--stage`` and ``--index`` name together."""
+    from fxscope.errors import UsageError
+    from fxscope.recording.lookup import parse_stage
+
+    name, number = parse_stage(stage, index or 0)
+    if index not in (None, number):
+        raise UsageError(f"--stage {stage} and --index {index} name two graphs; leave one of them out")
+    return name, number
 
 
 def _graph(recording: Recording, compile_: Compile, options: Mapping[str, Any]) -> Graph:
@@ -99,14 +116,16 @@ def _text(form: str, recording: Recording, compile_: Compile, options: Mapping[s
     from fxscope.graph.load import recorded_symbols
     from fxscope.graph.recorded import tensor_file
     from fxscope.graph.repro import repro
+    from fxscope.recording.lookup import stage_name
 
-    title = f"Graph {compile_.key} ({compile_.function}), stage {graph.stage}"
+    title = f"Graph {compile_.key} ({compile_.function}), stage {stage_name(graph.stage, options['index'])}"
     kept = tensor_file(recording, compile_)
     tensors = None if kept is None else str(kept)
     return [repro(graph, title=title, symbols=recorded_symbols(recording, compile_), tensors=tensors)]
 
 
 def _drawing(recording: Recording, compile_: Compile, options: Mapping[str, Any]) -> str:
+    from fxscope.recording.lookup import stage_name
     from fxscope.report.dot import to_dot
 
     graph = _graph(recording, compile_, options)
@@ -128,7 +147,7 @@ def _drawing(recording: Recording, compile_: Compile, options: Mapping[str, Any]
         sources=options["sources"],
         clusters=not options["no_clusters"],
         legend=not options["no_legend"],
-        title=f"{compile_.key} {compile_.function} {options['stage']}",
+        title=f"{compile_.key} {compile_.function} {stage_name(options['stage'], options['index'])}",
     )
 
 
@@ -154,6 +173,7 @@ def _differences(recording: Recording, compile_: Compile, graph: Graph, options:
     from fxscope.errors import UsageError
     from fxscope.graph.diff import diff_graphs
     from fxscope.graph.load import load_graph
+    from fxscope.recording.lookup import parse_stage
     from fxscope.recording.recording import open_recording
 
     if not (options["against"] or options["against_path"] or options["against_stage"]):
@@ -162,7 +182,7 @@ def _differences(recording: Recording, compile_: Compile, graph: Graph, options:
         )
     other = open_recording(options["against_path"]) if options["against_path"] else recording
     partner = other.find(options["against"] or compile_.key)
-    before = load_graph(other, partner, options["against_stage"] or options["stage"], options["index"])
+    before = load_graph(other, partner, *parse_stage(options["against_stage"] or options["stage"], options["index"]))
     diff = diff_graphs(before, graph)
     click.echo(f"fxscope: {partner.key} → {compile_.key}: {diff.summary()}", err=True)
     marked = {change.b: "only its size differs" if change.sizes_only else "changed" for change in diff.changed}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fxscope.errors import FxscopeError, UsageError
+from fxscope.recording.lookup import parse_stage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +70,7 @@ def load(
     from fxscope.recording.recording import open_recording
 
     recording = open_recording(path)
-    name, index = _stage(stage)
+    name, index = parse_stage(stage)
     if graph_id is None:
         graphs = [item for item in recording.compiles if name in item.stages]
         if len(graphs) != 1:
@@ -97,14 +98,6 @@ def load(
         inputs=inputs,
         notes=[*module.meta.get("fxscope.notes", []), *notes],
     )
-
-
-def _stage(stage: str) -> tuple[str, int]:
-    """``forward#1`` in its parts: DDP, for one, splits a compile into several graphs of one stage."""
-    name, mark, number = stage.partition("#")
-    if mark and not number.isdecimal():
-        raise UsageError(f"--stage {stage}: after # comes which of several graphs of that stage, from 0, e.g. {name}#1")
-    return name, int(number or 0)
 
 
 def _kept(recording: Recording, compile_: Compile, graph: Graph) -> tuple[dict[str, Any], dict[str, Any], list[str]]:

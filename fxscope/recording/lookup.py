@@ -1,4 +1,4 @@
-"""Finding a compile by the id that a user types, and one of its graphs."""
+"""Finding a compile by the id that a user types, and one of its graphs by stage and number."""
 
 from __future__ import annotations
 
@@ -37,6 +37,29 @@ def find_compile(state: State, graph_id: str, where: str) -> Compile:
     near = difflib.get_close_matches(wanted, names, 5, 0.3) or names[:5]
     hint = f"; there are {', '.join(near)}" + (" ..." if len(state.compiles) > len(near) else "") if near else ""
     raise UsageError(f"no compile {wanted!r} in {where}{hint or ': nothing was compiled'}")
+
+
+def parse_stage(text: str, index: int = 0) -> tuple[str, int]:
+    """Stage and number of a graph as ``--stage`` takes them: ``forward#1`` is the second graph of its stage.
+
+    DDP, for one, splits a compile into several graphs of one stage.
+
+    Args:
+        text: A stage, with or without ``#`` and a number.
+        index: The number where ``text`` has none.
+
+    Raises:
+        UsageError: What follows ``#`` is no number.
+    """
+    stage, mark, number = text.partition("#")
+    if mark and not number.isdecimal():
+        raise UsageError(f"stage {text}: after # comes which of several graphs of that stage, from 0, e.g. {stage}#1")
+    return stage, int(number) if mark else index
+
+
+def stage_name(stage: str, index: int) -> str:
+    """How a graph's stage and number are written; ``parse_stage`` reads it."""
+    return f"{stage}#{index}" if index else stage
 
 
 def find_text(compile_: Compile, stage: str, index: int) -> GraphText:

@@ -12,6 +12,7 @@ from fxscope.errors import UsageError
 from fxscope.graph.load import load_graph, recorded_symbols
 from fxscope.graph.repro import repro
 from fxscope.names import SESSION_FILE
+from fxscope.recording.lookup import parse_stage
 from fxscope.recording.process import triple_of
 from fxscope.recording.recording import open_recording
 from fxscope.report.safe import plain
@@ -35,7 +36,7 @@ def bundle(path: str | Path, graph_id: str, stage: str, out: Path, hide: frozens
     Args:
         path: A recording, a folder of logs or one log.
         graph_id: The compile, as ``--graph`` names it.
-        stage: Of the graph that ``repro.py`` runs.
+        stage: Of the graph that ``repro.py`` runs; ``forward#1`` is the second of its stage.
         out: The zip file; an existing one is not overwritten.
         hide: Which of source, paths, names and hosts to remove.
 
@@ -45,9 +46,10 @@ def bundle(path: str | Path, graph_id: str, stage: str, out: Path, hide: frozens
     """
     if out.exists():
         raise UsageError(f"{out} exists already; name another file with -o")
+    kind, index = parse_stage(stage)
     recording = open_recording(path)
     compile_ = recording.find(graph_id)
-    known = _known_event(recording, compile_, stage)
+    known = _known_event(recording, compile_, kind, index)
     log = recording.log_of(known)
     frame = recording.event(known).envelope
     # Outside any frame only the place in the log tells.
@@ -72,13 +74,12 @@ def bundle(path: str | Path, graph_id: str, stage: str, out: Path, hide: frozens
         parts: dict[str, str] = {}
         run = "No graph was made of this frame, so none can be run alone: the log and the failure are all there is."
         if compile_.stages:
-            parts["graph.txt"] = plain(copy.text(copy.graph(again, stage).event))
+            parts["graph.txt"] = plain(copy.text(copy.graph(again, kind, index).event))
             run = "`python repro.py` runs the graph; `--backend inductor` compares."
             try:
                 symbols = recorded_symbols(copy, again)
-                parts["repro.py"] = repro(
-                    load_graph(copy, again, stage), title=f"Graph {again.id}, stage {stage}", symbols=symbols
-                )
+                graph = load_graph(copy, again, kind, index)
+                parts["repro.py"] = repro(graph, title=f"Graph {again.id}, stage {stage}", symbols=symbols)
             except UsageError as error:
                 run = f"`repro.py` could not be written: {error}"
             run += f"\n`graph.txt` is the graph as PyTorch printed it (stage {stage})."
@@ -92,13 +93,13 @@ def bundle(path: str | Path, graph_id: str, stage: str, out: Path, hide: frozens
             return file.namelist()
 
 
-def _known_event(recording: Recording, compile_: Compile, stage: str) -> int:
+def _known_event(recording: Recording, compile_: Compile, stage: str, index: int) -> int:
     """The event with the graph or, of a frame that failed before it had one, the one that began or ended the compile."""
     if not compile_.stages:
         for number, name in recording.events():
             if name in ("dynamo_start", "compilation_metrics") and recording.key_of(number) == compile_.key:
                 return number
-    return recording.graph(compile_, stage).event
+    return recording.graph(compile_, stage, index).event
 
 
 def _issue(recording: Recording, compile_: Compile, run: str) -> str:

@@ -121,6 +121,21 @@ def test_graph_breaks_are_highlighted(shared: Path) -> None:
 
 
 @pytest.mark.shared
+def test_one_of_several_graphs_of_a_stage_is_named_in_two_ways(shared: Path) -> None:
+    """DDP split this compile into four."""
+    log = shared / "traces/h200/ranks_ddp"
+    of = ("table", log, "--graph", "r0:4/0", "--stage")
+    second = export(*of, "joint#1")
+    assert second == export(*of, "joint", "--index", "1") == export(*of, "joint#1", "--index", "1")
+    assert second not in (export(*of, "joint"), export(*of, "joint#2"))
+    drawn = ("dot", log, "--graph", "r0:4/0", "--stage", "joint#1", "--highlight", "diff", "--against-stage")
+    assert "color" in (same := export(*drawn, "joint"))  # the number of --stage holds for both
+    assert 'label="added"' not in same
+    assert 'label="added"' in export(*drawn, "joint#2")
+    assert "joint#1" in export("repro", log, "--graph", "r0:4/0", "--stage", "joint#1")
+
+
+@pytest.mark.shared
 def test_what_is_asked_wrongly_is_said_in_one_line(shared: Path, tmp_path: Path) -> None:
     log = shared / "traces/h200/gpt2"
     for args, message in (
@@ -128,6 +143,8 @@ def test_what_is_asked_wrongly_is_said_in_one_line(shared: Path, tmp_path: Path)
         (["dot", log, "--graph", "9/9"], "no compile '9/9'"),
         (["json", log, "--graph", "1/0", "--stage", "inference"], "has no stage 'inference'; it has: dynamo"),
         (["json", log, "--graph", "1/0", "--stage", "forward.code"], "is generated code, not a graph"),
+        (["json", log, "--graph", "1/0", "--stage", "joint#b"], "stage joint#b: after # comes which of several"),
+        (["json", log, "--graph", "1/0", "--stage", "joint#1", "--index", "0"], "name two graphs"),
         (["dot", log, "--graph", "1/0", "--around", "tanhh"], "no node tanhh in graph"),
         (["dot", log, "--graph", "1/0", "-o", tmp_path / "no" / "dir"], "cannot write"),
     ):

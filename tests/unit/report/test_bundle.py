@@ -66,6 +66,20 @@ def test_a_frame_that_has_no_graph_is_bundled_by_its_log(shared: Path, tmp_path:
     assert open_recording(tmp_path / "log").totals.compiles
 
 
+@pytest.mark.shared
+def test_the_second_graph_of_a_stage_is_bundled(shared: Path, tmp_path: Path) -> None:
+    path = shared / "traces" / "h200" / "ranks_ddp"
+    recording = open_recording(path)
+    bundle(path, "r0:4/0", "joint#1", tmp_path / "bug.zip", frozenset())
+    with zipfile.ZipFile(tmp_path / "bug.zip") as file:
+        text = file.read("graph.txt").decode()
+        assert "stage joint#1" in file.read("repro.py").decode()
+    texts = [recording.text(recording.graph(recording.find("r0:4/0"), "joint", index).event) for index in (0, 1)]
+    assert (text in texts[1], text in texts[0]) == (True, False)
+    with pytest.raises(UsageError, match="after # comes"):
+        bundle(path, "r0:4/0", "joint#b", tmp_path / "other.zip", frozenset())
+
+
 def test_what_was_compiled_ahead_of_time_is_bundled_too(tmp_path: Path) -> None:
     log = Path(__file__).resolve().parents[2] / "data" / "traces" / "aot_inductor.log.xz"
     names = bundle(log, "-/-", "inference", tmp_path / "bug.zip", frozenset(TOPICS))
