@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fxscope.recording.lookup import stage_name
 from fxscope.recording.records import Compile, LimitHit
 
 from .spans import Cell, Span
-from .stages import stage_name
 from .store import Snapshot
 from .widgets.virtual_table import Column
 

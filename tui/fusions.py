@@ -16,7 +16,7 @@ _NODE = re.compile(r"SchedulerNode\(name='(?P<name>\w+)'\).*?origins=OrderedSet\
 HOW = (
     "Inductor logs why it fused or did not fuse as text only. Run the program in the app (or keep what it prints) with "
     "TORCH_LOGS=fusion and without cached kernels: "
-    "TORCH_LOGS=fusion TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 fxscope run SCRIPT"
+    "TORCH_LOGS=fusion TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 fxscope run "
 )
 PAIRS = 6  # of one reason that are named
 
@@ -67,11 +67,11 @@ def read_fusions(output: str, compile_id: str) -> Fusions:
     return found
 
 
-def fusion_blocks(found: Fusions) -> list[Block]:
-    """The decisions in lines, or what would fill them."""
+def fusion_blocks(found: Fusions, script: str) -> list[Block]:
+    """The decisions in lines, or the command that would fill them, which runs ``script``."""
     title = heading("FUSION", "what Inductor joined into one kernel, and why not")
     if not found.fused and not found.refused:
-        return [title, Block([[("  ", ""), (HOW, "dim")]])]
+        return [title, Block([[("  ", ""), (HOW + script, "dim")]])]
     lines: list[Cell] = [
         [("  \u2714 ", "good"), (found.label(a), ""), (" with ", "dim"), (found.label(b), "")] for a, b in found.fused
     ]

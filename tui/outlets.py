@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from textual import work
 from textual.app import SuspendNotSupported
-
-from fxscope.errors import FxscopeError
 
 from . import clipboard
 from .editor import editor_command
 from .exporting import as_json, write
 from .screens.pick import PickScreen
 from .shell import Shell
+from .store import describe
 from .widgets.virtual_table import Column, Rows
 
 
@@ -32,11 +32,20 @@ class Outlets(Shell):
     @work(thread=True, group="copy", exit_on_error=False)
     def _copy(self, make: Callable[[], str]) -> None:
         """The text of a long pane, and its file, are made on a worker."""
-        text = make()
-        if len(text.encode("utf-8", "replace")) <= clipboard.OSC52_LIMIT:
-            self.call_from_thread(self.copy_to_clipboard, text)
-        path, problem = clipboard.save(text)
-        self.call_from_thread(self.notify, clipboard.message(text, path, problem), timeout=6)
+        with self._telling():
+            text = make()
+            if len(text.encode("utf-8", "replace")) <= clipboard.OSC52_LIMIT:
+                self.call_from_thread(self.copy_to_clipboard, text)
+            path, problem = clipboard.save(text)
+            self.call_from_thread(self.notify, clipboard.message(text, path, problem), timeout=6)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """On a worker: what fails is told, because the worker itself ends in silence."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever a log made us stumble over
+            self.call_from_thread(self.notify, describe(error), severity="error", timeout=10, markup=False)
 
     def action_copy(self) -> None:
         """Copy the line under the cursor, or what the mouse selected."""
@@ -72,7 +81,7 @@ class Outlets(Shell):
 
     @work(thread=True, group="export", exit_on_error=False)
     def _export(self, suffix: str) -> None:
-        try:
+        with self._telling():
             if suffix == "svg":
                 text = self.call_from_thread(self.export_screenshot, title="fxscope")
             elif suffix == "json":
@@ -83,10 +92,7 @@ class Outlets(Shell):
                 text = self.view.export_text()
             stem = f"fxscope-{self.active}" + (f"-{self.compile_key}" if self.view.about_compile else "")
             path = write(os.getcwd(), stem.replace("/", "_"), suffix, text)
-        except FxscopeError as error:
-            self.call_from_thread(self.notify, str(error), severity="error", timeout=10)
-            return
-        self.call_from_thread(self.notify, f"written {path}")
+            self.call_from_thread(self.notify, f"written {path}")
 
     def action_editor(self) -> None:
         """Open the source line in the editor."""

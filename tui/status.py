@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 
 from rich.cells import cell_len
@@ -11,6 +12,13 @@ from .program import Program
 from .spans import Span, clean, head_of
 from .store import Snapshot
 from .widgets.bar import Bar, Item, size
+
+LAUNCHERS = (
+    ["torchrun"],
+    ["-m", "torch.distributed.run"],
+    ["-m", "torch.distributed.launch"],
+    ["accelerate", "launch"],
+)
 
 
 def elapsed_text(seconds: float) -> str:
@@ -27,12 +35,26 @@ def program_name(snapshot: Snapshot | None) -> str:
     argv = snapshot.session.argv
     if not argv:
         return os.path.basename(snapshot.session.path.rstrip("/")) or snapshot.session.path
-    script = next(
-        (number for number, word in enumerate(argv) if word.endswith(".py")), 0
-    )  # behind a launcher's options
-    if not script and os.path.basename(argv[0]).startswith("python") and len(argv) > 1:
-        script = 1
+    script = _script(argv)
     return shlex.join([os.path.basename(argv[script]), *argv[script + 1 :]])
+
+
+def _script(argv: list[str]) -> int:
+    """Where the program itself is named: behind Python with its options, and behind a known launcher with its own.
+
+    What any other program does with a ``.py`` file is not known: it may be a plugin or a configuration.
+    """
+    at = 0
+    if re.fullmatch(r"python[\d.]*", os.path.basename(argv[0])) and len(argv) > 1:
+        at = 1
+        while argv[at].startswith("-") and argv[at] not in ("-c", "-m") and at + 1 < len(argv):
+            at = min(at + (2 if argv[at] in ("-W", "-X") else 1), len(argv) - 1)
+    begin = [os.path.basename(argv[at]), *argv[at + 1 : at + 2]]
+    launcher = next((words for words in LAUNCHERS if begin[: len(words)] == words), None)
+    if launcher is None:
+        return at
+    behind = range(at + len(launcher), len(argv))
+    return next((number for number in behind if argv[number].endswith(".py") or argv[number] in ("-m", "--module")), at)
 
 
 def state_spans(snapshot: Snapshot | None, program: Program | None, seconds: float) -> list[Span]:

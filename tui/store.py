@@ -232,6 +232,13 @@ class Store:
             self._graphs.popitem(last=False)
         return graph
 
+    def script(self) -> str:
+        """How to name the recorded program in a command."""
+        from fxscope.diagnosis.context import Context
+
+        with self._lock:
+            return Context(self._opened()).script
+
     def source(self, path: str) -> SourceFile:
         """A source file of the recorded program, as it is on this machine now."""
         if path not in self._sources:

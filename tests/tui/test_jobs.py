@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fxscope_tui.fusions import read_fusions
+from fxscope_tui.fusions import fusion_blocks, read_fusions
 from fxscope_tui.jobs import Job
 from fxscope_tui.npu_text import op_rows
 from fxscope_tui.spans import plain
@@ -239,4 +239,6 @@ def test_fusion_decisions_are_read_from_the_output_of_the_program():
     assert found.fused == [("op4", "op5")]
     assert found.refused == {"no shared data": [("op2_op3", "op4")]}
     assert found.label("op4") == "sum_2, div"
-    assert read_fusions(FUSION, "2/0") == ([], {}, {})
+    nothing = read_fusions(FUSION, "2/0")
+    assert nothing == ([], {}, {})
+    assert plain(fusion_blocks(nothing, "train.py --lr 1")[1].lines[0]).endswith(" fxscope run train.py --lr 1")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from fxscope_tui.graph_rows import ModuleRows
+from fxscope_tui.screens.pick import PickScreen
 from fxscope_tui.screens.view import View
 from fxscope_tui.widgets.diff_view import DiffView
 from textual.geometry import Offset
 from textual.selection import Selection
+
+from fxscope.graph.records import Graph
 
 pytestmark = pytest.mark.shared
 
@@ -272,6 +276,41 @@ async def test_texts_of_two_compiles_are_compared(gpt2, opened):
         await driver.press("escape")
         assert driver.app.focused is view.code
         assert "text ‹forward.code›" in driver.frame()
+
+
+async def test_a_text_compared_with_itself_has_no_difference_even_while_it_loads(gpt2, opened):
+    async with opened(gpt2) as driver:
+        await driver.press("8")
+        view = driver.app.view
+        shown, chosen = view.current, next(text for text in view.texts if text.label == "backward.code")
+        view._show(chosen)
+        view._compare(view.compile_key, chosen)  # no answer of a worker came in between
+        await driver.settle()
+        assert view.has_class("-diff")
+        assert not [row for row in view.query_one(DiffView).rows if row.sign in "+-~"]
+        view._compare(view.compile_key, shown)
+        view._show(shown)
+        await driver.settle()
+        assert not view.has_class("-diff")  # it was about a text that is no longer shown
+
+
+async def test_keys_while_a_subgraph_loads(gpt2, opened, monkeypatch):
+    async with opened(gpt2) as driver:
+        await driver.press("2")
+        view = driver.app.view
+        whole = view.graph
+        view.to_node("inputs_embeds")
+        body = Graph(name="body_0", nodes=whole.nodes[-9:])
+        monkeypatch.setitem(whole.subgraphs, "body_0", body)
+        view.enter("body_0")
+        view.list_neighbours()  # of the node that is still shown
+        view.do_collapse()
+        assert view.table.provider.graph is whole
+        await driver.settle()
+        assert isinstance(driver.app.screen, PickScreen)
+        await driver.press("escape")
+        assert isinstance(view.table.provider, ModuleRows)
+        assert view.table.provider.graph is view.graph is body
 
 
 async def test_a_view_that_was_empty_takes_the_focus_when_it_fills(gpt2, opened, monkeypatch):

@@ -8,12 +8,14 @@ from fxscope_tui.highlight import Regions, highlight
 from fxscope_tui.provenance import Provenance
 from fxscope_tui.spans import clean, fit, mark_matches, plain, restyle, spans_of, wrap
 from fxscope_tui.widgets.code_view import CodeView, Mark
+from fxscope_tui.widgets.detail import Detail
 from fxscope_tui.widgets.diff_view import DiffRow, align, fold
 from fxscope_tui.widgets.filtering import Filter, Haystack
 from fxscope_tui.widgets.virtual_table import Column, Rows, VirtualTable, allot
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from textual import events
 from textual.app import App, ComposeResult
 
 TEXT = st.text(max_size=60)
@@ -246,6 +248,42 @@ async def test_a_live_list_follows_its_tail_until_the_user_moves():
         await pilot.press("k")
         table.show(Many(70))
         assert table.cursor == 58
+
+
+async def test_a_resize_keeps_the_place_that_the_mouse_scrolled_to():
+    for event in (events.MouseScrollDown, events.MouseScrollUp):
+        async with Holder(table := VirtualTable()).run_test(size=(40, 20)) as pilot:
+            table.show(Many(500))
+            table.start_at(250)
+            await pilot.pause()
+            start = table.scroll_offset.y
+            assert start == 250 - table.page // 2
+            for _ in range(20):
+                table.post_message(event(table, 5, 5, 0, 0, 0, False, False, False))
+            await pilot.pause()
+            place = table.scroll_offset.y
+            assert abs(place - start) >= 20
+            await pilot.resize_terminal(40, 14)
+            await pilot.pause()
+            assert table.scroll_offset.y == place
+
+
+@pytest.mark.parametrize(
+    ("cells", "shown"),
+    [
+        (["one", "two"], ["one", "two", ""]),
+        (["word " * 30, "last"], ["word word word", "word word word\u2026", "last"]),
+        (["one", "two", "three", "four"], ["one", "two", "three \u2026"]),
+        (["word " * 30, "two", "three", "four"], ["word word word \u2026", "two", "three \u2026"]),
+    ],
+)
+async def test_what_a_detail_has_no_room_for_is_an_ellipsis(cells, shown):
+    async with Holder(detail := Detail()).run_test(size=(18, 3)) as pilot:
+        detail.show(cells)
+        assert [detail.render_line(y).text.strip() for y in range(3)] == shown
+        await pilot.resize_terminal(18, 12)
+        await pilot.pause()
+        assert cells[-1] in [detail.render_line(y).text.strip() for y in range(12)]  # there is room now
 
 
 async def test_code_with_gaps_marks_and_notes():

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from textual.app import ComposeResult
 
+from fxscope.recording.lookup import stage_name
 from fxscope.recording.records import Compile
 
 from ..frames import size_text
 from ..provenance import Provenance
-from ..stages import stage_name
 from ..store import Snapshot
 from ..widgets.code_view import CodeView
 from ..widgets.diff_view import DiffRow, DiffView, align
@@ -244,11 +244,13 @@ class CodeTextView(View):
         self.app.push_screen(PickScreen(f"Compare {self.current.label} with", Rows(columns, rows)), done)
 
     def _compare(self, key: str, other: CodeText) -> None:
-        read, mine, lines = self._reader(key), self.current, self.code.lines
+        read_mine, read, mine = self._reader(self.compile_key), self._reader(key), self.current
         assert mine is not None
         titles = (f"{self.compile_key or ''} {mine.label}", f"{key} {other.label}")
 
         def show(rows: list[DiffRow]) -> None:
+            if self.current is not mine:
+                return  # meanwhile another text was chosen
             self.add_class("-diff")
             diff = self.query_one(DiffView)
             diff.show(rows, titles)
@@ -260,7 +262,10 @@ class CodeTextView(View):
                 [("n next, esc back", "dim")],
             )
 
-        self.load(lambda: align(lines, read(other).split("\n"), 3), show, group="compare")
+        def job() -> list[DiffRow]:
+            return align(read_mine(mine).split("\n"), read(other).split("\n"), 3)
+
+        self.load(job, show, group="compare")
 
     def back(self) -> bool:
         """Leave the comparison."""

@@ -94,7 +94,10 @@ class GraphView(JumpsView):
         graph = self.graph
         if graph is None:
             return
-        rows, depth, places, unfolded = self._rows[id(graph)], self._depth, self._places, frozenset(self._unfolded)
+        known = self._rows.get(id(graph))
+        if known is None:
+            return  # its rows are on the way, and fill the table then
+        depth, places, unfolded = self._depth, self._places, frozenset(self._unfolded)
 
         def show(rows: GraphRows) -> None:
             if graph is not self.graph or depth != self._depth:
@@ -107,9 +110,9 @@ class GraphView(JumpsView):
                 self._tell(self.compile)
 
         if depth:
-            self.load(lambda: ModuleRows(rows, places, depth, unfolded), show, group="modules")
+            self.load(lambda: ModuleRows(known, places, depth, unfolded), show, group="modules")
         else:
-            show(rows)
+            show(known)
 
     # cursor
 

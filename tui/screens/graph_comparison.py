@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from fxscope.recording.lookup import stage_name
 from fxscope.recording.records import Compile
 
 from ..graph_rows import diff_rows
-from ..stages import graph_stages, stage_name
+from ..stages import graph_stages
 from ..widgets.diff_view import DiffRow, DiffView, fold
 from ..widgets.virtual_table import Column, Rows
 from .graph_stages import StagesView

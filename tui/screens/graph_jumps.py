@@ -42,13 +42,13 @@ class JumpsView(ComparisonView):
 
     def list_neighbours(self) -> None:
         """Inputs, users and subgraphs of the node under the cursor, to jump to."""
-        node, graph = self.node(), self.graph
-        if node is None or graph is None:
+        node, rows = self.node(), self.table.provider
+        if node is None or not isinstance(rows, GraphRows):
             return
+        graph, positions = rows.graph, rows.positions  # of what is shown: another graph may be on its way
         names = [("input", name) for name in inputs_of(node)] + [("user", name) for name in node.users]
-        positions = self._rows[id(graph)].positions
         by_name = {name: graph.nodes[positions[name]] for _, name in names if name in positions}
-        rows: list[list[Any]] = [
+        cells: list[list[Any]] = [
             [
                 ("\u2190 input", "dim") if kind == "input" else ("\u2192 user", "dim"),
                 name,
@@ -58,13 +58,13 @@ class JumpsView(ComparisonView):
             for kind, name in names
         ]
         for name in node.subgraphs:
-            rows.append(
+            cells.append(
                 [("\u21b3 subgraph", "dim"), name, (f"{len(graph.subgraphs[name].nodes)} nodes", "dim"), ""]
                 if name in graph.subgraphs
                 else [("\u21b3 subgraph", "dim"), name, "", ""]
             )
             names.append(("subgraph", name))
-        if not rows:
+        if not cells:
             self.notify(f"{node.name} has neither inputs nor users")
             return
         columns = (Column(""), Column("node", keep=9), Column("op", flex=True), Column("value"))
@@ -78,7 +78,7 @@ class JumpsView(ComparisonView):
             else:
                 self.to_node(name)
 
-        self.app.push_screen(PickScreen(f"{title(node)} = {what(node)}", Rows(columns, rows), "enter jumps"), done)
+        self.app.push_screen(PickScreen(f"{title(node)} = {what(node)}", Rows(columns, cells), "enter jumps"), done)
 
     def enter(self, name: str) -> None:
         """Show a subgraph."""

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 from fxscope.graph.modules import Place, adopt_originals, places
 from fxscope.graph.records import Graph
+from fxscope.recording.lookup import stage_name
 from fxscope.recording.records import Compile
 
 from ..frames import size_text
 from ..graph_rows import GraphRows, deepest
 from ..spans import Span
-from ..stages import graph_stages, stage_name
+from ..stages import graph_stages
 from ..store import Snapshot
 from .view import View, fact
 

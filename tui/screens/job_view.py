@@ -9,10 +9,11 @@ from typing import Any
 from textual.worker import Worker
 
 from fxscope.errors import FxscopeError
+from fxscope.recording.lookup import stage_name
 
 from ..jobs import Job
 from ..spans import Span
-from ..stages import graph_stages, stage_name
+from ..stages import graph_stages
 from ..widgets.virtual_table import Column, Rows
 from .pick import PickScreen
 from .view import View

@@ -10,13 +10,13 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from fxscope.names import OUTPUT_FILE
+from fxscope.recording.lookup import parse_stage
 
 from ..bench_text import blocks
 from ..fusions import fusion_blocks, read_fusions
 from ..graph_rows import node_text
 from ..npu_text import npu_blocks, op_rows
 from ..spans import Cell
-from ..stages import stage_of
 from ..store import Snapshot
 from ..totals_text import bar
 from ..widgets.code_view import CodeView, Mark
@@ -162,11 +162,12 @@ class KernelsView(JobView):
         notes.show(blocks(document), keep=False)
         compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
         if compile_ is not None:
-            path, name = Path(self.scope.store.path) / OUTPUT_FILE, compile_.id
+            store, name = self.scope.store, compile_.id
+            log = Path(store.path) / OUTPUT_FILE
             # The log of a program that still runs is read as far as it goes.
             self.load(
-                lambda: read_fusions(path.read_text(errors="replace") if path.is_file() else "", name),
-                lambda found: notes.show([*blocks(document), *fusion_blocks(found)]),
+                lambda: (read_fusions(log.read_text(errors="replace") if log.is_file() else "", name), store.script()),
+                lambda found: notes.show([*blocks(document), *fusion_blocks(*found)]),
                 group="fusions",
             )
 
@@ -266,7 +267,7 @@ class KernelsView(JobView):
             self.app.push_screen(PickScreen(f"Sources of {name}", rows), done)
 
     def _show_source(self, name: str, listing: Mapping[str, Any]) -> None:
-        store, stage = self.scope.store, stage_of(str(self._document.get("stage", "dynamo")))
+        store, stage = self.scope.store, parse_stage(str(self._document.get("stage", "dynamo")))
         compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
         if compile_ is None:
             return

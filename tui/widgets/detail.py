@@ -20,24 +20,23 @@ class Detail(Widget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._cells: Sequence[Cell] = ()
-        self._wrapped: tuple[int, list[list[Span]]] = (-1, [])
+        self._wrapped: tuple[tuple[int, int], list[list[Span]]] = ((-1, -1), [])  # by width and height
 
     def show(self, cells: Sequence[Cell]) -> None:
         """Show paragraphs."""
         if cells != self._cells:
             self._cells = cells
-            self._wrapped = (-1, [])
+            self._wrapped = ((-1, -1), [])
             self.refresh()
 
     def _lines(self, width: int) -> list[list[Span]]:
-        if self._wrapped[0] != width:
+        height = max(1, self.size.height)
+        if self._wrapped[0] != (width, height):
             first, *others = [wrap(spans_of(cell), width, 2) for cell in self._cells] or [[]]
             rest = [line for paragraph in others for line in paragraph]
-            room = max(1, self.size.height - len(rest))  # the first gives way: the others are short
-            if len(first) > room:
-                first = [*first[: room - 1], [*first[room - 1], (" \u2026", "dim")]]
-            lines = [*first, *rest]
-            self._wrapped = (width, lines)
+            room = max(1, height - len(rest))  # the first gives way: the others are short
+            lines = _cut([*_cut(first, room), *rest], height)
+            self._wrapped = ((width, height), lines)
         return self._wrapped[1]
 
     def render_line(self, y: int) -> Strip:
@@ -48,3 +47,8 @@ class Detail(Widget):
         return Strip(
             [Segment(text, base + styles[style] if style else base) for text, style in fit(line, width)], width
         )
+
+
+def _cut(lines: list[list[Span]], most: int) -> list[list[Span]]:
+    """The first lines, with an ellipsis where there are more."""
+    return lines if len(lines) <= most else [*lines[: most - 1], [*lines[most - 1], (" \u2026", "dim")]]

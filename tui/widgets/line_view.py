@@ -299,6 +299,11 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
     def on_mouse_scroll_up(self) -> None:
         """Whoever scrolls back wants to read, not to follow."""
         self.auto_tail = False
+        self._start = -1
+
+    def on_mouse_scroll_down(self) -> None:
+        """Whoever scrolls on has left the place to start at."""
+        self._start = -1
 
     def on_focus(self) -> None:
         """The cursor looks different with the focus."""
