@@ -90,11 +90,12 @@ def prepare(
         kind = next(item.kind for item in lowered.executables.values() if item.kind != "measured")
         if all(item is not None for item in seconds):
             modelled = sum(item for item in seconds if item is not None) + rest[1](machine)
-    note = f"{len(lowered.executables)} islands, {lowered.coverage:.0%} of the nodes"
+    count = len(lowered.executables)
+    note = f"{count} island{'s' if count != 1 else ''}, {lowered.coverage:.0%} of the nodes"
     if not lowered.executables:
         note = nothing_supported(machine_target.name, lowered)
     elif rest[0]:
-        note += f", {rest[0]} ops run eagerly beside"
+        note += f", {rest[0]} op{'s run' if rest[0] != 1 else ' runs'} eagerly beside"
     return Executor(
         name=machine_target.name,
         kind=kind,
