@@ -267,7 +267,8 @@ def test_missing_file(tmp_path: Path) -> None:
     st.lists(
         st.one_of(
             st.binary(max_size=80),
-            st.tuples(st.text(min_size=1, max_size=8), st.text(max_size=30)).map(
+            # Torch writes no carriage return: one at the end of a payload is taken for an editor's.
+            st.tuples(st.text(min_size=1, max_size=8), st.text(max_size=30).filter(lambda text: text[-1:] != "\r")).map(
                 lambda pair: line("artifact", {"name": pair[0]}, pair[1].encode("utf-8", "replace").decode())
             ),
             st.just((HEAD + '{"artifact": {"name"').encode()),
