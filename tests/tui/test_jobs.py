@@ -220,7 +220,9 @@ async def test_try_runs_only_what_the_user_agreed_to_and_shows_its_table(opened,
         await driver.press("escape")
         assert view.job is None
         assert "TRIED" not in view.document.page_text()
-        await driver.press("v", "enter")
+        await driver.press("v")
+        await driver.until(lambda: "Run this check?" in driver.frame())
+        await driver.press("enter")
         await driver.until(lambda: "TRIED" in driver.frame())
         assert "better; recompiles 3" in driver.line("dynamic")
         assert "/tmp/tried" in driver.frame()
