@@ -1,7 +1,7 @@
 """Small programs whose graphs break or fail, each with the rewrite that the diagnosis proposes; one process records them all.
 
-``python breaks.py OUT [NAME...]`` records every problem twice (as is, and fixed) into OUT/<name> and OUT/<name>.fixed,
-and writes OUT/results.json with what they returned. The line that a diagnosis must name carries ``# HERE``.
+``python breaks.py OUT FIRST STEP [NAME...]`` records every STEP-th problem from FIRST on (``0 1`` is all) twice (as is, and fixed) into OUT/<name> and OUT/<name>.fixed,
+and writes OUT/results-FIRST.json with what they returned. The line that a diagnosis must name carries ``# HERE``.
 """
 
 import breaks_calls  # noqa: F401

@@ -93,7 +93,8 @@ def facts(run, expect, same, older):
 
 
 def main():
-    out, names = sys.argv[1], sys.argv[2:] or list(PROBLEMS)
+    out, first, step, *named = sys.argv[1:]
+    names = (named or list(PROBLEMS))[int(first) :: int(step)]
     results = {}
     for name in names:
         run, *expected = PROBLEMS[name]
@@ -111,5 +112,5 @@ def main():
                         "trace": traceback.format_exc(),
                         **facts(run, *expected),
                     }
-    with open(os.path.join(out, "results.json"), "w") as file:
+    with open(os.path.join(out, f"results-{first}.json"), "w") as file:
         json.dump(results, file, indent=1)
