@@ -7,7 +7,6 @@ import textwrap
 
 import pytest
 
-from fxscope.graph import printed
 from fxscope.graph.annotation import original_of, parse_meta, parse_source
 from fxscope.graph.arguments import arg_text
 from fxscope.graph.parse import parse_graph
@@ -40,50 +39,6 @@ def test_every_printed_graph_of_the_shared_logs_parses(log_graphs: list[tuple[st
         calls = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
         in_place = sum(node.target.startswith(("operator.i", "operator.setitem")) for node in calls)
         assert len(LINE.findall(text)) in (len(calls) - in_place, len(calls)), (key, stage)
-
-
-@pytest.mark.shared
-def test_a_long_graph_is_read_in_pieces_and_is_the_same(
-    log_graphs: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The graphs of the shared logs, cut every seven lines: signatures over many lines, nested classes and comments included."""
-    cut = 0
-    for _, stage, text in log_graphs[:4]:
-        whole = parse_graph(text, stage)
-        with monkeypatch.context() as short:
-            short.setattr(printed, "PIECE", 7)
-            assert parse_graph(text, stage) == whole
-            cut += bool(printed.cut_body(printed.isolate(text)[0])[1])
-    assert cut or max(text.count("\n") for *_, text in log_graphs[:4]) < 60
-
-
-def test_a_long_graph_that_is_no_python_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(printed, "PIECE", 5)
-    lines = [f"        y{i} = torch.relu(x)" for i in range(100)]
-    lines[60] = "        y60: ) = torch.relu(x)"
-    text = "\n".join(
-        ["class GraphModule(torch.nn.Module):", "    def forward(self, x):", *lines, "        return (y99,)"]
-    )
-    graph = parse_graph(text)
-    assert len(graph.nodes) == 102
-    assert len(graph.problems) == 1
-    assert "line 63" in graph.problems[0]
-
-
-@pytest.mark.parametrize("comment", ["# why", "    # why", "  # why"])
-@pytest.mark.parametrize("at", [3, 20, 60, 99])
-def test_a_comment_of_any_indent_does_not_end_a_long_graph(
-    monkeypatch: pytest.MonkeyPatch, comment: str, at: int
-) -> None:
-    lines = [f"        y{i} = torch.relu(x)" for i in range(100)]
-    lines.insert(at, comment)
-    text = "\n".join(
-        ["class GraphModule(torch.nn.Module):", "    def forward(self, x):", *lines, "        return (y99,)"]
-    )
-    whole = parse_graph(text)
-    monkeypatch.setattr(printed, "PIECE", 5)
-    assert parse_graph(text) == whole
-    assert len(whole.nodes) == 102
 
 
 def test_an_odd_class_name_is_kept() -> None:
