@@ -13,7 +13,7 @@ from typing import cast
 
 from fxscope.diagnosis.branching import Rewrite, assertion, branch
 from fxscope.diagnosis.conditions import NoRewrite, without_scalar_calls
-from fxscope.diagnosis.rewrites_data import guard_while_compiling, output_shape, scalar
+from fxscope.diagnosis.rewrites_data import guard_while_compiling, output_shape, replaced, scalar
 from fxscope.diagnosis.statement import Statement
 
 Rewriter = Callable[[Statement], "Rewrite | None"]
@@ -34,24 +34,16 @@ def rewrite(advice: str, statement: Statement | None) -> Rewrite | None:
 
 def clone(statement: Statement) -> Rewrite | None:
     """``copy.deepcopy(tensor)`` -> ``tensor.clone()``."""
-    worker = _Clone()
-    changed = worker.visit(copy.deepcopy(statement.node))
-    if not worker.done:
-        return None
-    return Rewrite(
-        before=statement.text,
-        after=ast.unparse(ast.fix_missing_locations(changed)),
-        note="for a tensor; copy configuration objects once, outside of the compiled function",
-    )
+    return replaced(statement, _Clone())
 
 
 class _Clone(ast.NodeTransformer):
-    done = False
+    note = ""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         if ast.unparse(node.func) in ("copy.deepcopy", "deepcopy", "copy.copy") and len(node.args) == 1:
-            self.done = True
+            self.note = "for a tensor; copy configuration objects once, outside of the compiled function"
             return ast.Call(func=ast.Attribute(value=node.args[0], attr="clone", ctx=ast.Load()), args=[], keywords=[])
         return node
 
@@ -107,24 +99,16 @@ class _NoBar(ast.NodeTransformer):
 
 def class_count(statement: Statement) -> Rewrite | None:
     """``one_hot(x)`` -> ``one_hot(x, num_classes=CLASSES)``."""
-    worker = _ClassCount()
-    changed = worker.visit(copy.deepcopy(statement.node))
-    if not worker.done:
-        return None
-    return Rewrite(
-        before=statement.text,
-        after=ast.unparse(ast.fix_missing_locations(changed)),
-        note="CLASSES: how many classes there are (a Python number)",
-    )
+    return replaced(statement, _ClassCount())
 
 
 class _ClassCount(ast.NodeTransformer):
-    done = False
+    note = ""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         if ast.unparse(node.func).endswith("one_hot") and len(node.args) == 1 and not node.keywords:
-            self.done = True
+            self.note = "CLASSES: how many classes there are (a Python number)"
             node.keywords.append(ast.keyword(arg="num_classes", value=ast.Name("CLASSES")))
         return node
 
@@ -141,15 +125,7 @@ def sort_on_device(statement: Statement) -> Rewrite | None:
             after=f"rows = torch.stack(list({rows}))\n{head}rows[{order}]",
             note="for a list of tensors of one shape; the result is one tensor, whose rows stand in order",
         )
-    worker = _Sort()
-    changed = worker.visit(copy.deepcopy(statement.node))
-    if not worker.done:
-        return None
-    return Rewrite(
-        before=statement.text,
-        after=ast.unparse(ast.fix_missing_locations(changed)),
-        note="for a tensor of one dimension",
-    )
+    return replaced(statement, _Sort())
 
 
 def _sorted_by(call: ast.Call) -> tuple[str, str] | None:
@@ -182,17 +158,17 @@ def _descending(reverse: ast.expr | None) -> bool:
 
 
 class _Sort(ast.NodeTransformer):
-    done = False
+    note = ""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         name = ast.unparse(node.func)
-        if name == "torch.stack" and len(node.args) == 1 and self.done:
+        if name == "torch.stack" and len(node.args) == 1 and self.note:
             return node.args[0]
         named = {keyword.arg: keyword.value for keyword in node.keywords}
         by_itself = "key" not in named or _is_value(named["key"])
         if name == "sorted" and len(node.args) == 1 and by_itself and _may_be_tensor(node.args[0]):
-            self.done = True
+            self.note = "for a tensor of one dimension"
             order = "descending=True" if _descending(named.get("reverse")) else ""
             return cast("ast.Expr", ast.parse(f"{ast.unparse(node.args[0])}.sort({order}).values").body[0]).value
         return node

@@ -5,12 +5,30 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from typing import cast
+from typing import Any, Protocol, cast
 
 from fxscope.diagnosis.ahead import is_sized_by_number
 from fxscope.diagnosis.branching import Rewrite, branch_block
 from fxscope.diagnosis.conditions import DropScalar, without_scalar_calls
 from fxscope.diagnosis.statement import Statement
+
+
+class Replacing(Protocol):
+    """Replaces parts of a statement, and sets ``note`` where it did: what to know about the replacement."""
+
+    note: str
+
+    def visit(self, node: ast.AST) -> Any:
+        """The node as it is to be."""
+
+
+def replaced(statement: Statement, worker: Replacing) -> Rewrite | None:
+    """The statement as the worker leaves it; None where it replaced nothing."""
+    changed = worker.visit(copy.deepcopy(statement.node))
+    if not worker.note:
+        return None
+    return Rewrite(before=statement.text, after=ast.unparse(ast.fix_missing_locations(changed)), note=worker.note)
+
 
 # --- values that leave ---------------------------------------------------------------------------------------------
 
@@ -91,12 +109,9 @@ def indexed_by_tensor(statement: Statement) -> bool:
 
 def gather(statement: Statement) -> Rewrite | None:
     """``torch.stack([x[i] for i in index])`` -> ``x[index]``; one ``x[i]`` -> its row by index_select."""
-    worker = _Gather()
-    changed = worker.visit(copy.deepcopy(statement.node))
-    if worker.done:
-        return Rewrite(
-            before=statement.text, after=ast.unparse(ast.fix_missing_locations(changed)), note="for a tensor x"
-        )
+    if found := replaced(statement, _Gather()):
+        return found
+    changed = statement.node
     rows = [node for node in ast.walk(changed) if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name)]
     if len(rows) != 1 or isinstance(rows[0].ctx, ast.Store) or isinstance(changed, (ast.For, ast.While, ast.If)):
         return None
@@ -107,7 +122,7 @@ def gather(statement: Statement) -> Rewrite | None:
 
 
 class _Gather(ast.NodeTransformer):
-    done = False
+    note = ""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -117,7 +132,7 @@ class _Gather(ast.NodeTransformer):
         loop, row = rows.generators[0], rows.elt
         if loop.ifs or not isinstance(row, ast.Subscript) or ast.unparse(row.slice) != ast.unparse(loop.target):
             return node
-        self.done = True
+        self.note = "for a tensor x"
         return ast.Subscript(value=row.value, slice=loop.iter, ctx=ast.Load())
 
 
@@ -174,11 +189,7 @@ class _Mask(ast.NodeTransformer):
 
 def output_shape(statement: Statement) -> Rewrite | None:
     """Boolean masks under a reduction, repeat_interleave, bincount."""
-    worker = _FixShape()
-    changed = worker.visit(copy.deepcopy(statement.node))
-    if not worker.note:
-        return None
-    return Rewrite(before=statement.text, after=ast.unparse(ast.fix_missing_locations(changed)), note=worker.note)
+    return replaced(statement, _FixShape())
 
 
 class _FixShape(ast.NodeTransformer):
