@@ -130,10 +130,12 @@ def program_command(module: str | None, target: tuple[str, ...], launcher: bool)
     if not target:
         raise UsageError("nothing to run: give a script, -m MODULE, or -- LAUNCHER ... (fxscope run --help)")
     first = target[0]
-    if launcher and shutil.which(first) is not None:
-        return list(target), first
+    # torchrun and its like lie beside this interpreter, also where the environment was not activated.
+    found = first if shutil.which(first) else shutil.which(first, path=os.path.dirname(sys.executable))
+    if launcher and found is not None:
+        return [found, *target[1:]], first
     if not os.path.exists(first):
-        hint = "" if launcher or shutil.which(first) is None else f"; to run the command write: fxscope run -- {first}"
+        hint = "" if launcher or found is None else f"; to run the command write: fxscope run -- {first}"
         raise UnreadableError(f"no such script{' or command' if launcher else ''}: {first}{hint}")
     return python_command(list(target)), first
 

@@ -218,6 +218,16 @@ def test_wrong_usage_is_one_line(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
+def test_a_launcher_beside_the_interpreter_needs_no_activated_environment(tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-m", "fxscope", "run", "--headless", "--", "pytest", "--version"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pytest" in done.stdout
+
+
 def test_the_default_folder_is_named_after_the_script(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     command = [sys.executable, "-m", "fxscope", "run", "train.py"]  # headless by itself: no terminal here
