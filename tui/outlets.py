@@ -45,7 +45,7 @@ class Outlets(Shell):
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever a log made us stumble over
-            self.call_from_thread(self.notify, describe(error), severity="error", timeout=10, markup=False)
+            self.call_from_thread(self.notify, describe(error), severity="error", timeout=10)
 
     def action_copy(self) -> None:
         """Copy the line under the cursor, or what the mouse selected."""

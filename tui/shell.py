@@ -10,6 +10,7 @@ from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.css.query import NoMatches
 from textual.geometry import Size
+from textual.notifications import SeverityLevel
 from textual.widget import Widget
 
 from .keymap import VIEWS, bindings, display, footer
@@ -69,6 +70,19 @@ class Shell(App[None]):
         self._restart_problem = ""
 
     # parts
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """As Textual's, for every view, but never as markup: what we tell quotes names and errors of a stranger's program."""
+        del markup  # Textual's widgets pass their own default here, which is True
+        super().notify(message, title=title, severity=severity, timeout=timeout, markup=False)
 
     def compose(self) -> ComposeResult:
         """Top line, row of views, tree and view, filter, keys."""

@@ -310,3 +310,9 @@ async def test_a_log_of_100_megabytes(shared, tmp_path, opened):
             assert not driver.app.view.has_class("-empty"), driver.app.active
         await driver.press("2")
         assert f"compile {last.key}" in driver.frame()
+
+
+async def test_a_message_with_brackets_is_shown_as_it_is(tmp_path, opened):
+    async with opened(tmp_path, size=(100, 24)) as driver:
+        driver.app.view.notify("node x[0] [/bold] [red]y")
+        await driver.until(lambda: "node x[0] [/bold] [red]y" in driver.frame())
