@@ -2,10 +2,12 @@
 
     python scripts/version_matrix.py                       # every pair of PAIRS; hours, and about 7 GB of disk each
     python scripts/version_matrix.py 2.11.0/3.10 2.14.1/3.12 --tests tests/unit --tests tests/integration/test_run_program.py
+    python scripts/version_matrix.py 2.15.0/3.13 --rest    # only tests that have not passed or skipped there yet
     python scripts/version_matrix.py 2.15.0/3.13 --smoke   # tests/versions.py only: one program recorded and reported
 
 An environment is made under --folder where it is not there yet, with the pins of constraints.txt for everything but torch, and
-triton and setuptools, which go with it. A pair whose wheels or interpreter cannot be had gets a row that says so. Exits with 1 where a test failed.
+triton and setuptools, which go with it. The outcome of each test is kept there, and a row sums up what is kept: a suite may be run in
+parts and on several days. A pair whose wheels or interpreter cannot be had gets a row that says so. Exits with 1 where a test failed.
 """
 
 from __future__ import annotations
@@ -18,15 +20,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
+
+import kept_results
+from kept_results import Outcome
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "versions.md"
 # Every torch with the oldest and newest Python that this project and the release support, and one between.
 PAIRS = ("2.11.0/3.10", "2.12.1/3.11", "2.13.0/3.11", "2.14.1/3.12", "2.15.0/3.13")
+SELECTED = ("-m", "not bench", "-p", "no:cacheprovider")
 HEAD = """\
 # Versions
 
@@ -40,8 +45,8 @@ which makes an environment, installs the package with the test extra, runs the t
 program recorded from that interpreter without fxscope in it, and reported. A feature that a version lacks says so in a line, and everything
 else works; a test of such a feature skips with the reason, or stands in the notes.
 
-| torch | Python | date | passed | failed | skipped | tests | notes |
-|---|---|---|---|---|---|---|---|
+| torch | Python | date | commit | passed | failed | skipped | not run | tests | notes |
+|---|---|---|---|---|---|---|---|---|---|
 """
 
 
@@ -51,9 +56,11 @@ class Row(NamedTuple):
     torch: str
     python: str
     date: str
+    commit: str
     passed: str
     failed: str
     skipped: str
+    left: str
     tests: str
     notes: str
 
@@ -91,7 +98,7 @@ def install(torch: str, python: str, folder: Path) -> str:
         made = subprocess.run([*pip, *arguments], capture_output=True, text=True, check=False)
         if made.returncode:
             errors = [line for line in made.stderr.splitlines() if line.startswith("ERROR")]
-            return errors[-1].removeprefix("ERROR: ") if errors else f"pip exited with {made.returncode}"
+            return errors[0].removeprefix("ERROR: ") if errors else f"pip exited with {made.returncode}"
     broken = subprocess.run([*pip[:3], "check"], capture_output=True, text=True, check=False)
     if broken.returncode:
         return "pip check: " + "; ".join(broken.stdout.split("\n")[:3])
@@ -99,52 +106,79 @@ def install(torch: str, python: str, folder: Path) -> str:
     return ""
 
 
-def suite(python: Path, tests: list[str], limit: float, jobs: int) -> tuple[Counter[str], list[str], str]:
-    """Counts of outcomes, the names of the tests that failed, and a note where the run itself did not end well."""
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "junit.xml"
-        command = [
-            python,
-            "-m",
-            "pytest",
-            "-q",
-            "-m",
-            "not bench",
-            "-n",
-            str(jobs),
-            "--dist",
-            "loadgroup",
-            "-p",
-            "no:cacheprovider",
-            f"--junit-xml={result}",
-            *tests,
-        ]
-        note = ""
-        with open(python.parent.parent / "tests.log", "w") as log:
-            try:
-                code = subprocess.run(
-                    command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, timeout=limit, check=False
-                ).returncode
-                note = "" if code in (0, 1) else f"pytest exited with {code}"
-            except subprocess.TimeoutExpired:
-                note = f"stopped after {limit:.0f} s"
-        counts: Counter[str] = Counter()
-        failed = []
-        for case in ET.parse(result).getroot().iter("testcase") if result.exists() else ():
-            outcome = next((child.tag for child in case if child.tag in ("failure", "error", "skipped")), "passed")
-            counts[outcome] += 1
-            if outcome in ("failure", "error"):
-                failed.append(f"{case.get('classname', '').rsplit('.', 1)[-1]}::{case.get('name')}")
-        return counts, failed, note
+def collected(python: Path) -> list[str]:
+    """Ids of all tests of the suite, as this interpreter collects them."""
+    command = [python, "-m", "pytest", "--collect-only", "-q", *SELECTED]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        raise SystemExit(f"{python}: the tests cannot be collected:\n{listed.stdout[-2000:]}{listed.stderr[-2000:]}")
+    return [line for line in listed.stdout.splitlines() if line.startswith("tests/") and "::" in line]
+
+
+def suite(folder: Path, arguments: argparse.Namespace) -> str:
+    """Run the tests that were asked for, their outcomes kept in results.jsonl; a note where the run itself did not end well."""
+    results, done = folder / "results.jsonl", folder / "done.txt"
+    known = kept_results.read(results) if arguments.rest else {}
+    done.write_text("".join(f"{test}\n" for test, last in known.items() if last.outcome != "failed"))
+    described = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    commit = subprocess.run(described, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parent),
+        "FXSCOPE_RESULTS": str(results),
+        "FXSCOPE_DONE": str(done),
+        "FXSCOPE_COMMIT": commit,
+    }
+    command = [folder / "bin" / "python", "-m", "pytest", "-q", *SELECTED, "-p", "kept_results"]
+    command += ["-n", str(arguments.jobs), "--dist", "loadgroup", *arguments.tests]
+    with open(folder / "tests.log", "a") as log:
+        try:
+            code = subprocess.run(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                timeout=arguments.limit,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return f"stopped after {arguments.limit:.0f} s"
+    return "" if code in (0, 1, 5) else f"pytest exited with {code}"  # 5: nothing was left to run
+
+
+def summed(torch: str, python: str, tests: list[str], results: dict[str, Outcome], notes: list[str]) -> Row:
+    """The row of all outcomes that are kept; those of tests that are no longer in the suite do not count."""
+    kept = {test: last for test, last in results.items() if test in set(tests)}
+    counts = Counter(last.outcome for last in kept.values())
+    dates = [last.time[:10] for last in kept.values()] or [today()]
+    commits = list(dict.fromkeys(last.commit for last in kept.values()))
+    failed = [test.removeprefix("tests/") for test, last in kept.items() if last.outcome == "failed"]
+    return Row(
+        torch,
+        python,
+        dates[-1],
+        " to ".join(dict.fromkeys([*commits[:1], *commits[-1:]])),
+        str(counts["passed"]),
+        str(counts["failed"]),
+        str(counts["skipped"]),
+        str(len(tests) - len(kept)),
+        kept_results.ran(tests, kept),
+        "; ".join([*failed, *notes]),
+    )
+
+
+def today() -> str:
+    """The date in UTC."""
+    return dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d")
 
 
 def run(torch: str, python: str, arguments: argparse.Namespace) -> Row:
     """One pair, from nothing to its row."""
     folder = Path(arguments.folder) / f"{torch}-{python}"
-    date = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d")
     problem = install(torch, python, folder)
     if problem:
-        return Row(torch, python, date, "–", "–", "–", "none", problem)
+        return Row(torch, python, today(), *["–"] * 5, "none", problem)
     executable = folder / "bin" / "python"
     smoke = subprocess.run(
         [executable, ROOT / "tests" / "versions.py", executable], capture_output=True, text=True, check=False
@@ -153,19 +187,23 @@ def run(torch: str, python: str, arguments: argparse.Namespace) -> Row:
         [] if smoke.returncode == 0 else [f"tests/versions.py: {smoke.stdout.strip() or smoke.stderr.strip()[-300:]}"]
     )
     if arguments.smoke:
-        return Row(torch, python, date, "–", "–", "–", "tests/versions.py", "; ".join(notes) or "recorded and reported")
-    counts, failed, note = suite(executable, arguments.tests, arguments.limit, arguments.jobs)
-    notes += [*failed, *([note] if note else [])]
-    what = ", ".join(path.removeprefix("tests/") for path in arguments.tests) or "all"
-    wrong = counts["failure"] + counts["error"]
-    return Row(torch, python, date, str(counts["passed"]), str(wrong), str(counts["skipped"]), what, "; ".join(notes))
+        return Row(torch, python, today(), *["–"] * 5, "tests/versions.py", "; ".join(notes) or "recorded and reported")
+    note = suite(folder, arguments)
+    results = kept_results.read(folder / "results.jsonl")
+    return summed(torch, python, collected(executable), results, [*notes, *([note] if note else [])])
 
 
 def write(rows: list[Row], page: Path) -> None:
-    """Put rows into the page's table, in the place of older ones of the same pair, in the order of versions."""
+    """Put rows into the page's table, in the place of older ones of the same pair, in the order of versions.
+
+    What follows the table is written by hand and stays.
+    """
     known: dict[tuple[str, str], str] = {}
+    after = ""
     if page.exists():
-        for line in page.read_text("utf-8").splitlines():
+        text = page.read_text("utf-8")
+        table, _, after = text.partition("\n## ")
+        for line in table.splitlines():
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             if re.match(r"\d+\.\d+\.\d+$", cells[0]):
                 known[cells[0], cells[1]] = line
@@ -177,7 +215,10 @@ def write(rows: list[Row], page: Path) -> None:
     def order(pair: tuple[str, str]) -> list[int]:
         return [int(number) for version in pair for number in version.split(".")]
 
-    page.write_text(HEAD + "".join(known[pair] + "\n" for pair in sorted(known, key=order)), "utf-8")
+    page.write_text(
+        HEAD + "".join(known[pair] + "\n" for pair in sorted(known, key=order)) + (f"\n## {after}" if after else ""),
+        "utf-8",
+    )
 
 
 def main() -> int:
@@ -188,6 +229,7 @@ def main() -> int:
         "--folder", default=str(Path(tempfile.gettempdir()) / "fxscope-versions"), help="of the environments"
     )
     parser.add_argument("--tests", action="append", default=[], metavar="PATH", help="only these tests, repeatable")
+    parser.add_argument("--rest", action="store_true", help="leave out tests that passed or skipped there before")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="tests at once")
     parser.add_argument("--smoke", action="store_true", help="only tests/versions.py")
     parser.add_argument("--limit", type=float, default=7200.0, metavar="SECONDS", help="of one run of the tests")
