@@ -6,21 +6,17 @@ into the compile that takes the consequence. They lie among ten thousands of oth
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 from fxscope.recording.process import without_attempt
 from fxscope.trace.line import BadEnvelope, decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fxscope.recording.records import Recompile
     from fxscope.recording.state import State
     from fxscope.trace.index import LogIndex
 
 _NEEDLE = b'"automatic_dynamic"'
-_WINDOW = 8 << 20  # bytes that are searched before their pages are let go
 
 
 def recompiles_in_time(state: State) -> list[Recompile]:
@@ -28,33 +24,17 @@ def recompiles_in_time(state: State) -> list[Recompile]:
     rows = sorted(state.recompiles, key=lambda row: row.started)
     by_key = {without_attempt(row.key): row for row in rows}
     for log, index in enumerate(state.logs) if rows else ():
-        begin = state.searched.get(log, index.starts[0] if len(index) else 0)
+        begin = state.searched.get(log, 0)
         # The last event of a log that grows may be torn; the next look begins with it.
-        state.searched[log] = end = index.starts[-1] if len(index) else 0
-        for number in _mentions(index, begin, end):
+        state.searched[log] = end = max(0, len(index) - 1)
+        for number in index.mentioning(index.numbers("chromium_event", begin, end), _NEEDLE):
             event = index.event(number)
-            if event.name != "chromium_event":
-                continue
             key = state.process(log, event).key_at(event.envelope, number)
             found = by_key.get(without_attempt(key or ""))
             told = _told(index, number) if found is not None else ""
             if found is not None and told and told not in found.pgo:
                 found.pgo.append(told)
     return rows
-
-
-def _mentions(index: LogIndex, begin: int, end: int) -> Iterator[int]:
-    """Numbers of the events between two offsets whose text has the needle."""
-    data = index.source.data
-    if not index.count("chromium_event"):
-        return
-    for start in range(begin, end, _WINDOW):
-        stop = min(end, start + _WINDOW + len(_NEEDLE) - 1)
-        at = data.find(_NEEDLE, start, stop)
-        while at >= 0:
-            yield bisect_right(index.starts, at) - 1
-            at = data.find(_NEEDLE, at + 1, stop)
-        index.source.let_go(start, stop)
 
 
 def _told(index: LogIndex, number: int) -> str:

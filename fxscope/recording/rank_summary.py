@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fxscope.recording.records import Artifact, Compile
 
 _COLLECTIVE = re.compile(r"(?:torch\.ops\.)?_?(_?c10d_functional\.\w+)(?:\.\w+)?\(")
-_NAMESPACE = "c10d_functional"
+_NAMESPACE = b"c10d_functional"
 _SCHEDULE = "inductor_collective_schedule"
 _RUNTIME = "inductor_runtime_and_tensor_meta"
 _EXECUTION = "graph_execution"
@@ -205,11 +205,10 @@ def _collectives_from_graphs(recording: Recording, of_key: dict[str, RankSummary
         graphs = [g for g in compile_.graphs if g.stage.endswith("post_grad")]
         graphs = graphs or [g for g in compile_.graphs if g.stage in ("forward", "backward", "inference")]
         for graph in graphs or [g for g in compile_.graphs if g.stage == "dynamo"]:
-            text = recording.text(graph.event)
-            if _NAMESPACE in text:  # searching for the pattern itself costs as much as reading the whole log
-                of_key[compile_.key].collectives += [
-                    (compile_.id, op.split(".")[-1]) for op in _COLLECTIVE.findall(text)
-                ]
+            # Searching for the pattern itself costs as much as reading the whole log.
+            if recording.mentions(graph.event, _NAMESPACE):
+                ops = _COLLECTIVE.findall(recording.text(graph.event))
+                of_key[compile_.key].collectives += [(compile_.id, op.split(".")[-1]) for op in ops]
 
 
 def _count_missing_waits(summary: RankSummary) -> None:

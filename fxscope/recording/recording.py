@@ -153,6 +153,11 @@ class Recording:
         index, number = self._located(event)
         return index.text(number)
 
+    def mentions(self, event: int, text: bytes) -> bool:
+        """Whether an event, its payload included, holds these bytes as they are."""
+        index, number = self._located(event)
+        return bool(index.mentioning([number], text))
+
     def size(self, event: int) -> int:
         """Bytes of the payload of one event as it lies in the log; 0 where it has none."""
         index, number = self._located(event)
@@ -337,14 +342,9 @@ def open_recording(path: str | Path) -> Recording:
     """
     logs = find_logs(path)
     recording = Recording(path, logs)
-    if not recording.totals.events and not _is_recording(path):
-        name = str(path)
+    if not recording.totals.events and not (Path(path) / SESSION_FILE).is_file():
         what = "holds no trace events" if logs else "holds no trace logs"
         raise UnreadableError(
-            f"{name} {what}: record with `fxscope run SCRIPT`, or set TORCH_TRACE=DIR and run the program again"
+            f"{path} {what}: record with `fxscope run SCRIPT`, or set TORCH_TRACE=DIR and run the program again"
         )
     return recording
-
-
-def _is_recording(path: str | Path) -> bool:
-    return (Path(path) / SESSION_FILE).is_file()

@@ -137,10 +137,10 @@ class LogIndex:
         recent = range(len(self.kinds) - 1, max(-1, len(self.kinds) - 1 - among), -1)
         return next((i for i in recent if self.kinds[i] == kind), None)
 
-    def numbers(self, name: str) -> list[int]:
-        """Numbers of the events of one name."""
+    def numbers(self, name: str, begin: int = 0, end: int | None = None) -> list[int]:
+        """Numbers of the events of one name, from ``begin`` to before ``end``."""
         kind = self._kind_of.get(name.encode())
-        return [] if kind is None else [i for i, k in enumerate(self.kinds) if k == kind]
+        return [] if kind is None else [i for i, k in enumerate(self.kinds[begin:end], begin) if k == kind]
 
     def scan(self, sink: Sink, *, final: bool) -> int:
         """Take in every event that lies beyond what was read; how many there were.
@@ -177,14 +177,9 @@ class LogIndex:
         self._tail = position
         return len(self.starts) - before
 
-    @property
-    def begun(self) -> bool:
-        """Whether anything was taken in."""
-        return self._tail > 0
-
     def resume(self, sink: Sink) -> int:
         """Take in, before the first scan, what an index that was kept on disk covers; the number of events."""
-        if self.begun or not may_have_index(self.source.path):
+        if self._tail or not may_have_index(self.source.path):
             return 0
         from fxscope.trace.keep import resume  # few logs have one
 
@@ -255,6 +250,18 @@ class LogIndex:
             return ""
         self._touch(end - stop)
         return payload_text(self.source.data, stop + 1, end if most is None else min(end, stop + 1 + most))
+
+    def mentioning(self, numbers: list[int], text: bytes) -> list[int]:
+        """Those of these events, given in order, that hold these bytes as they are, payload included."""
+        if not numbers or not self.source.reaches(self.ends[numbers[-1]]):
+            return []
+        found = []
+        for number in numbers:
+            start, end = self.starts[number], self.ends[number]
+            self._touch(end - start)
+            if self.source.data.find(text, start, end) >= 0:
+                found.append(number)
+        return found
 
     def when(self, number: int) -> bytes:
         """Printed time of one event, as in ``Event.when``."""
