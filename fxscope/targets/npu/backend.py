@@ -24,6 +24,7 @@ def fxscope_npu(gm: GraphModule, inputs: Sequence[Any], *, options: dict[str, An
         machine: Preset or TOML file (default: FXSCOPE_NPU, else gemmini-16x16).
         softmax: ``decompose`` or ``host``.
         mode: ``plan`` or ``instructions``.
+        tried: Tile factors per shape that the event model compares (3).
         sizes: How many sets of sizes of a graph with symbolic sizes get a program (8); further ones run eagerly.
         report: True prints coverage, islands and modelled time of each graph on standard error.
         benefit: True drops islands whose modelled time on the NPU, transfers included, exceeds what the host is assumed to take.

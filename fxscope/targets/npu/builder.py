@@ -29,8 +29,6 @@ from fxscope.targets.npu.groups import (
 from fxscope.targets.npu.machine import Machine
 from fxscope.targets.npu.slots import fits
 
-MAX_COLS = 4096  # of one instruction
-
 
 class Builder:
     """Groups of one island, in the making. ``node`` is the FX node that new work belongs to.
@@ -257,7 +255,7 @@ class Builder:
             numbers.append(number)
         kind = join_kinds([group.kinds[number] for number in numbers])
         result = group.new_value(kind)
-        group.micros.append(Micro(op, fn, result, tuple(numbers), imm, self.node))
+        group.micros.append(Micro(op, fn, result, tuple(numbers), float(imm), self.node))
         return Reg(group, result, shape, kind, dtype)
 
     def number(self, group: Group, operand: Value, shape: tuple[int, ...]) -> int | None:

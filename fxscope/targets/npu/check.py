@@ -64,17 +64,28 @@ def _static(step: Step, program: Program, machine: Machine, sizes: dict[str, int
             yield f"out of range: {name} touches {where}, which has {size:#x} bytes [{text}]"
         if block.start % DTYPE_BYTES[block.dtype]:
             yield f"unaligned: {name} reads {block.dtype} at byte {block.start:#x} of {block.memory} [{text}]"
-    window = step.window
-    if window is None and step.instruction.op != "ldw":
+    yield from _fields(step, program, machine)
+
+
+def _fields(step: Step, program: Program, machine: Machine) -> Iterable[str]:
+    """What the operands of one instruction cannot be, wherever they lie."""
+    window, op, a = step.window, step.instruction.op, step.instruction.args
+    if window is None and op not in ("ldw", "mm", "red"):
         return
     name, text = program.where(step.index), line(step.instruction)
+    if op == "mm" and step.weights is None:
+        yield f"no weights: {name} multiplies before any ldw whose weights were flipped in [{text}]"
+    elif op == "mm" and step.weights and step.weights[0] != a["k"]:
+        yield f"wrong weights: {name} multiplies {a['k']} columns by weights of {step.weights[0]} rows [{text}]"
+    if op == "red" and a["fn"] == "mean" and a["acc"]:
+        yield f"impossible reduction: {name} adds a mean to a mean [{text}]"
     if window and 0 in (window.channels, window.owidth, window.kh, window.kw, window.up_h, window.up_w):
         yield f"impossible window: {name} has a zero in x.channels, x.owidth, x.kernel or x.up [{text}]"
     if window and window.channels and window.k0 + window.k > window.kh * window.kw * window.channels:
         limit = window.kh * window.kw * window.channels
         yield f"out of range: {name} gathers columns to {window.k0 + window.k} of a window of {limit} [{text}]"
-    if step.instruction.op == "ldw":
-        k, n = step.instruction.args["k"], step.instruction.args["n"]
+    if op == "ldw":
+        k, n = a["k"], a["n"]
         if int(k) > machine.array.rows or int(n) > machine.array.cols:
             yield f"out of range: {name} loads {k}x{n} weights into a {machine.array.rows}x{machine.array.cols} array"
 
@@ -178,7 +189,6 @@ def _ordering(program: Program, machine: Machine, all_steps: list[Step], limit: 
         if step.instruction.op == "wait":
             preceding[index] = before[str(step.instruction.args["on"])]
         before[step.queue] += 1
-    weights = False
     found = 0
     while ready := queues.ready():
         # Nearest to program order: what a reader expects first is then called the earlier one.
@@ -196,9 +206,6 @@ def _ordering(program: Program, machine: Machine, all_steps: list[Step], limit: 
         checker.sequence[queue].append(index)
         problems = [checker.access(step, block, clock, number, False) for block in step.reads]
         problems += [checker.access(step, block, clock, number, True) for block in step.writes]
-        weights = weights or step.instruction.op == "ldw"
-        if step.instruction.op == "mm" and not weights:
-            problems.append(f"no weights: {program.where(index)} multiplies before any ldw")
         clock[queue] = number + 1
         for channel in pushes(step.instruction, queue):
             sent[channel].append(dict(clock))

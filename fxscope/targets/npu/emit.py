@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from fxscope.errors import UsageError
 from fxscope.targets.npu.access import Buffer, View
+from fxscope.targets.npu.fields import MAX_SIZE
 from fxscope.targets.npu.isa import DTYPE_BYTES, QUEUES, REGISTER_BY_NAME, Instruction
 from fxscope.targets.npu.machine import Machine
 from fxscope.targets.npu.program import Debug
 
 _NUMBER = {queue: number for number, queue in enumerate(QUEUES)}
-MAX_ROWS = 4096
 MAX_STRIDE = (1 << 19) - 1
 
 
@@ -143,8 +144,9 @@ class Emitter:
 
     # Transfers
 
-    def load(
+    def transfer(
         self,
+        op: Literal["ld", "st"],
         view: View,
         offset: int,
         rows: int,
@@ -155,45 +157,14 @@ class Emitter:
         line: int,
         space: str,
     ) -> None:
-        """Ld of rows x cols elements at ``offset`` of a view's buffer; strides in elements; large ones are cut."""
-        self._transfer("ld", "l", view, offset, rows, cols, stride, cstride, place, line, space)
-
-    def store(
-        self,
-        view: View,
-        offset: int,
-        rows: int,
-        cols: int,
-        stride: int,
-        cstride: int,
-        place: Place,
-        line: int,
-        space: str,
-    ) -> None:
-        """st; see :meth:`load`."""
-        self._transfer("st", "s", view, offset, rows, cols, stride, cstride, place, line, space)
-
-    def _transfer(
-        self,
-        op: str,
-        queue: str,
-        view: View,
-        offset: int,
-        rows: int,
-        cols: int,
-        stride: int,
-        cstride: int,
-        place: Place,
-        line: int,
-        space: str,
-    ) -> None:
+        """``ld`` or ``st`` of rows x cols elements at ``offset`` of a view's buffer; strides in elements; large ones are cut."""
         buffer = view.buffer
         width = DTYPE_BYTES[buffer.dtype]
         memory = self.buffer(buffer)
         held = 4 if space == "a" else width
         lines = self.machine.lines(cols, held)
         self.set_register("ld.cstride" if op == "ld" else "st.cstride", cstride if cols > 1 else 1)
-        most = 1 if stride > MAX_STRIDE else MAX_ROWS
+        most = 1 if stride > MAX_STRIDE else MAX_SIZE
         for first in range(0, rows, most):
             count = min(most, rows - first)
             args: dict[str, int | float | str] = {
@@ -207,6 +178,6 @@ class Emitter:
                 "stride": stride if count > 1 else 0,
             }
             if op == "ld":
-                self.emit(op, args, queue, (memory,), (place,))
+                self.emit(op, args, "l", (memory,), (place,))
             else:
-                self.emit(op, args, queue, (place,), (memory,))
+                self.emit(op, args, "s", (place,), (memory,))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +14,7 @@ from fxscope.targets.npu.check import verify
 from fxscope.targets.npu.compile import Compiled
 from fxscope.targets.npu.execute import TORCH, Executor, Memories
 from fxscope.targets.npu.modes import real_tensors
-from fxscope.targets.npu.plan import Plan
+from fxscope.targets.npu.plan import Plan, tensor
 from fxscope.targets.npu.simulate import Timing, simulate
 from fxscope.targets.target import Kind, Listing
 
@@ -25,30 +24,30 @@ if TYPE_CHECKING:
 Mode = Literal["plan", "instructions"]
 
 
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 class _Held:
-    """What an input region holds at present, so that weights are not moved again for every call."""
+    """What an input region holds at present, so that a weight of another layout is not rearranged for every call."""
 
     def __init__(self, view: View, target: torch.Tensor) -> None:
         self.target = target
         self.keeps = view.buffer.kind == "weight"
-        self._tensor: weakref.ref[torch.Tensor] | None = None
-        self._mark: tuple[Any, ...] = ()
+        self._last: torch.Tensor | None = None
 
     def put(self, tensor: torch.Tensor) -> None:
-        """Copy the tensor in, unless it is a weight that lies there unchanged."""
-        if self.keeps and not tensor.is_inference() and type(tensor) in (torch.Tensor, torch.nn.Parameter):
-            mark = (tensor._version, tensor.data_ptr(), _checksum(tensor))
-            if self._tensor is not None and self._tensor() is tensor and self._mark == mark:
+        """Copy the tensor in, unless it is a weight that lies there unchanged.
+
+        Bits are compared, because a write through ``.data`` leaves the version as it was; where the layout is the same, copying
+        is cheaper than comparing.
+        """
+        tensor = tensor.detach()
+        if self.keeps and tensor.stride() != self.target.stride() and type(tensor) is torch.Tensor:
+            bits = tensor.view(_BITS[tensor.element_size()])
+            if self._last is not None and torch.equal(self._last, bits):
                 return
-            self._tensor, self._mark = weakref.ref(tensor), mark
-        self.target.copy_(tensor.detach())
-
-
-def _checksum(tensor: torch.Tensor) -> int:
-    """Sum of the raw words: notices writes through ``.data``, which leave the version as it was."""
-    if not tensor.is_contiguous() or tensor.numel() * tensor.element_size() % 4 or tensor.is_conj():
-        return id(tensor)
-    return int(tensor.detach().view(-1).view(torch.int32).sum())
+            self._last = bits.clone()
+        self.target.copy_(tensor)
 
 
 class NpuExecutable:
@@ -86,7 +85,7 @@ class NpuExecutable:
             self._run = self._executor.run
         else:
             self._run = Plan(compiled.groups, memories).run
-        self._held = [_Held(view, self._view(view)) if view is not None else None for view in compiled.inputs]
+        self._held = [_Held(view, tensor(memories, view)) if view is not None else None for view in compiled.inputs]
         for view, number in compiled.constants:
             memories.strided(view.buffer.region, "f32", (1,), (1,), view.buffer.offset).fill_(number)
         results = next(iter(island.graph.find_nodes(op="output"))).args[0]
@@ -95,16 +94,9 @@ class NpuExecutable:
         for node, output in zip(results, compiled.outputs, strict=True):
             if isinstance(output, View):
                 meta = node.meta["val"]
-                self._outputs.append((self._view(output), meta.dtype, tuple(meta.stride()), meta.device))
+                self._outputs.append((tensor(memories, output), meta.dtype, tuple(meta.stride()), meta.device))
             else:
                 self._outputs.append(output)
-
-    def _view(self, view: View) -> torch.Tensor:
-        buffer = view.buffer
-        size = TORCH[buffer.dtype].itemsize
-        return self._memories.strided(
-            buffer.region, buffer.dtype, view.shape, view.strides, buffer.offset + view.offset * size
-        )
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """Run once: inputs into memory, the program, outputs out of memory."""

@@ -14,6 +14,7 @@ REGIONS = ("w", "a", "i", "o", "c")  # weights, activations, inputs, outputs in 
 DTYPES = ("f32", "bf16", "f16", "i8", "b8", "i32")  # of memory and scratchpad; the accumulator holds f32 or i32 words
 DTYPE_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "i8": 1, "b8": 1, "i32": 4}
 SPACES = ("s", "a")  # scratchpad, accumulator
+MAX_SIZE = 4096  # rows or columns of one instruction: 12 bits, stored minus one
 BROADCASTS = ("full", "row", "col", "one")  # [rows, cols], [1, cols], [rows, 1], [1, 1]
 UNARY = (
     *("copy", "neg", "abs", "relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu", "exp", "log", "sqrt", "rsqrt"),

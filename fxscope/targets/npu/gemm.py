@@ -194,9 +194,9 @@ class _Loops:
             channels = product.k if product.window else 0
             offset = first + part * channels * k_stride + row * m_stride + begin * k_stride
             if found.ta:
-                self.emitter.load(view, offset, length, rows, k_stride, 1, place, place.low, "s")
+                self.emitter.transfer("ld", view, offset, length, rows, k_stride, 1, place, place.low, "s")
             else:
-                self.emitter.load(view, offset, rows, length, m_stride, k_stride, place, place.low, "s")
+                self.emitter.transfer("ld", view, offset, rows, length, m_stride, k_stride, place, place.low, "s")
             return
         window = product.window
         assert window is not None
@@ -226,14 +226,15 @@ class _Loops:
         width = DTYPE_BYTES[view.dtype]
         if found.tb:
             offset = base + begin * found.right_rows.strides[0]
-            self.emitter.load(view, offset, cols, length, found.right_cstride, 1, place, place.low, "s")
+            self.emitter.transfer("ld", view, offset, cols, length, found.right_cstride, 1, place, place.low, "s")
             return
         lines = self.machine.lines(cols, width)
         for run in found.right_rows.runs(begin, begin + length):
             at = place.low + run.first * lines
             if run.stride < 0:  # a kernel turned round: row by row
                 for index in range(run.rows):
-                    self.emitter.load(
+                    self.emitter.transfer(
+                        "ld",
                         view,
                         base + run.offset + index * run.stride,
                         1,
@@ -245,6 +246,6 @@ class _Loops:
                         "s",
                     )
             else:
-                self.emitter.load(
-                    view, base + run.offset, run.rows, cols, run.stride, found.right_cstride, place, at, "s"
+                self.emitter.transfer(
+                    "ld", view, base + run.offset, run.rows, cols, run.stride, found.right_cstride, place, at, "s"
                 )

@@ -54,7 +54,6 @@ class Load:
 
     Attributes:
         rows: Strides over the row dimensions; ``cstride`` over the columns.
-        raw: The accumulator holds i32 after the load.
     """
 
     number: int

@@ -176,7 +176,7 @@ OPCODES = (
         (_fn(UNARY), _DST, _ROWS, _SRC, _COLS),
         "Element-wise unary.",
         "dst = fn(src)",
-        "ceil(n / lanes) * II(fn), then latency(fn)",
+        "ceil(n / lanes) * II(fn), then latency",
     ),
     Opcode(
         10,
@@ -220,7 +220,7 @@ OPCODES = (
         ),
         "Reduces rows or columns of a block.",
         "dst = fn over axis (src)",
-        "tree(n) * latency per lane group",
+        "rows * tree(cols) * II, or rows * ceil(cols / lanes) * II over rows, then latency",
     ),
     Opcode(
         13,
@@ -229,7 +229,7 @@ OPCODES = (
         (_fn(REDUCTIONS), _DST, _ROWS, _SRC, _COLS, _f("window", 3, 0, 12, "size", doc="window positions")),
         "Reduces the window positions of a gathered block [rows, window * cols] to [rows, cols].",
         "dst[r, c] = fn over w of src[r, w, c]",
-        "window * ceil(n / lanes) * II",
+        "window * ceil(n / lanes) * II, then latency",
     ),
     Opcode(
         14,
@@ -238,7 +238,7 @@ OPCODES = (
         (_DST, _ROWS, _SRC, _COLS),
         "Transposes a block: [rows, cols] to [cols, rows].",
         "dst[c, r] = src[r, c]",
-        "ceil(n / lanes) * II",
+        "ceil(n / lanes) * II, then latency",
     ),
     Opcode(
         15,

@@ -11,6 +11,7 @@ from fxscope.targets.npu.encoding import encode, from_words, words
 from fxscope.targets.npu.isa import BY_NAME, Instruction
 
 MAX_BODY = 64  # longest body that the compiler looks for
+MAX_UNROLLED = 1 << 22  # instructions; a few lines of nested loops could ask for 2**32
 _Words = tuple[int, int, int, int]
 _LOOP, _STEP = BY_NAME["loop"].number, BY_NAME["step"].number
 
@@ -19,8 +20,8 @@ def unroll(instructions: Sequence[Instruction]) -> list[Instruction]:
     """The flat program that the queues see.
 
     Raises:
-        UnreadableError: A loop runs over the end of the program, lacks its steps, nests deeper than two levels, or steps
-            to an illegal word.
+        UnreadableError: A loop runs over the end of the program, lacks its steps, nests deeper than two levels, steps
+            to an illegal word, or makes more than MAX_UNROLLED instructions.
     """
     if not any(instruction.op in ("loop", "step") for instruction in instructions):
         return list(instructions)
@@ -38,6 +39,8 @@ def _unroll(code: Sequence[_Words], begin: int, end: int, depth: int, out: list[
         if op == _STEP:
             raise UnreadableError(f"instruction {at}: step outside the head of a loop")
         if op != _LOOP:
+            if len(out) == MAX_UNROLLED:
+                raise UnreadableError(f"the program unrolls to more than {MAX_UNROLLED:,} instructions")
             out.append(four)
             at += 1
             continue
@@ -67,22 +70,22 @@ def _unroll(code: Sequence[_Words], begin: int, end: int, depth: int, out: list[
 
 
 def roll(instructions: Sequence[Instruction]) -> list[Instruction]:
-    """The same program with its repetitions written as loops, innermost first; ``unroll`` gives it back exactly.
+    """The same program with its repetitions written as loops, one level deep; ``unroll`` gives it back exactly.
 
     A run of p instructions repeats when word 0 stays and words 1 to 3 advance by a constant. It becomes a loop where
     that saves words: 1 + 2p against p * count.
     """
-    once = _roll([(a, b, c, d) for a, b, c, d in struct.iter_unpack("<4I", encode(instructions))])
-    return [from_words(four) for four in once]
+    rolled = _roll([(a, b, c, d) for a, b, c, d in struct.iter_unpack("<4I", encode(instructions))])
+    return [from_words(four) for four in rolled]
 
 
 def _roll(code: list[_Words]) -> list[_Words]:
     heads = [four[0] for four in code]
     size = len(code)
-    last_seen: dict[int, list[int]] = {}
+    places_of: dict[int, list[int]] = {}
     for index, head in enumerate(heads):
-        last_seen.setdefault(head, []).append(index)
-    following = {index: later for places in last_seen.values() for index, later in pairwise(places)}
+        places_of.setdefault(head, []).append(index)
+    following = {index: later for places in places_of.values() for index, later in pairwise(places)}
     out: list[_Words] = []
     at = 0
     while at < size:

@@ -75,7 +75,6 @@ class Island:
         self.values: dict[Node, Any] = {}
         self.inputs: list[View | None] = []
         self.outputs: list[View | float | None] = []
-        self.output_nodes: list[Node | None] = []
         self.sources: dict[str, str] = {}
         for node in gm.graph.nodes:
             self._visit(node)
@@ -122,9 +121,7 @@ class Island:
         results = node.args[0]
         for result in results if isinstance(results, list | tuple) else (results,):
             value = self._argument(result)
-            is_node = hasattr(result, "op")
-            self.output_nodes.append(result if is_node else None)
-            if not is_node or value is None:
+            if not hasattr(result, "op") or value is None:
                 self.outputs.append(value)
                 continue
             meta = result.meta["val"]

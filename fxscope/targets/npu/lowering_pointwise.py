@@ -218,7 +218,8 @@ def var_mean(
     out = island.shape(node, 0) if both else island.shape(node)
     mean, _, variance = moments(island, x, shape, where_)
     count = math.prod(shape[d] for d in where_)
-    factor = count / max(count - (1 if correction is None else correction), 1e-30)
+    freedom = count - (1 if correction is None else correction)
+    factor = count / freedom if freedom > 0 else math.inf  # torch's, too: nan where the squares add up to 0
     if factor != 1:
         kept = tuple(1 if d in where_ else size for d, size in enumerate(shape))
         variance = island.binary("mul", variance, Const(factor), kept, "f32")

@@ -112,7 +112,7 @@ def _window(
 
 @lowering("aten._adaptive_avg_pool2d.default", "aten._adaptive_avg_pool3d.default")
 def adaptive_pool(island: Island, node: Node, x: Value, size: Sequence[int]) -> Value:
-    """An average over disjoint windows where the output divides the input (the table's own clause refuses the rest)."""
+    """An average over disjoint windows where the output divides the input (the target refuses the rest)."""
     given = tuple(int(s) for s in node.args[0].meta["val"].shape)
     shape, rank = island.shape(node), len(size)
     full = shape if len(shape) == rank + 2 else (1, *shape)

@@ -183,7 +183,15 @@ def _problem(machine: Machine) -> str | None:
         (16 <= machine.spad_lines <= 1 << 20, "local.scratchpad holds 16 to 1048576 lines"),
         (16 <= machine.acc_lines <= 1 << 20, "local.accumulator holds 16 to 1048576 lines"),
         (machine.clock_ghz > 0, "clock_ghz is positive"),
-        (machine.vector.lanes > 0 and machine.vector.interval > 0, "vector.lanes and vector.interval are positive"),
+        (
+            machine.vector.lanes > 0 and machine.vector.interval > 0 and machine.vector.transcendental > 0,
+            "vector.lanes, vector.interval and vector.transcendental are positive",
+        ),
+        (
+            min(machine.vector.latency, machine.host.launch_cycles) >= 0
+            and all(min(memory.read_latency, memory.write_latency) >= 0 for memory in (machine.dram, machine.chip)),
+            "latencies and host.launch_cycles are not negative",
+        ),
         (machine.dram.bytes_per_cycle > 0 and machine.dram.burst > 0, "dram.bytes_per_cycle and burst are positive"),
         (machine.chip.bytes >= 0, "chip.bytes is not negative"),
         (

@@ -84,6 +84,7 @@ class Step:
         index: Place in the flat program.
         reads: Blocks it reads, in the order of its fields; ``writes`` the blocks it writes.
         window: Geometry, for ``ldx``.
+        weights: Rows and columns of the fold that ``mm`` multiplies by; None where no ``ldw`` and flip came before it.
     """
 
     index: int
@@ -92,9 +93,11 @@ class Step:
     reads: tuple[Block, ...]
     writes: tuple[Block, ...]
     window: Window | None = None
+    weights: tuple[int, int] | None = None
 
 
-def _signed16(value: int) -> int:
+def signed16(value: int) -> int:
+    """A half of a register as a signed number."""
     return value - 0x10000 if value & 0x8000 else value
 
 
@@ -108,7 +111,8 @@ def steps(instructions: Sequence[Instruction], machine: Machine) -> Iterator[Ste
     """
     line = machine.local.line_bytes
     registers = {register.number: register.default for register in REGISTERS}
-    weights: tuple[int, int] = (machine.array.rows, machine.array.cols)  # k, n of the last ldw
+    shadow: tuple[int, int] | None = None
+    active: tuple[int, int] | None = None
 
     def local(row: int, rows: int, cols: int, dtype: str, memory: str = ACC, stride: int = 0) -> Block:
         width = DTYPE_BYTES[dtype]
@@ -148,18 +152,19 @@ def steps(instructions: Sequence[Instruction], machine: Machine) -> Iterator[Ste
         elif op == "gemm":
             reads, writes = _gemm(a, local)
         elif op == "ldw":
-            weights = (a["k"], a["n"])
+            shadow = (a["k"], a["n"])
             shape = (a["n"], a["k"]) if a["tb"] else (a["k"], a["n"])
             reads = (local(a["b"], *shape, str(a["dtype"]), SPAD, a["stride"]),)
         elif op == "mm":
             dtype = str(a["dtype"])
             held = "i32" if dtype == "i8" else "f32"
-            result = local(a["c"], a["t"], weights[1], held, ACC, a["c_stride"])
+            active = shadow if a["flip"] else active
+            result = local(a["c"], a["t"], active[1] if active else machine.array.cols, held, ACC, a["c_stride"])
             left = local(a["a"], a["t"], a["k"], dtype, SPAD, a["a_stride"])
             reads, writes = ((left, result) if a["acc"] else (left,)), (result,)
         elif op in ("ewu", "ewb", "ewi", "red", "pool", "xpose"):
             reads, writes = _vector(op, a, local)
-        yield Step(index, instruction, instruction.queue, reads, writes, window)
+        yield Step(index, instruction, instruction.queue, reads, writes, window, active if op == "mm" else None)
 
 
 def _gemm(a: dict[str, Any], local: Local) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
@@ -209,8 +214,8 @@ def _window(registers: dict[int, int], a: dict[str, Any]) -> Window:
         step_w=step[1],
         dil_h=dilation[0],
         dil_w=dilation[1],
-        top=_signed16(pad[0]),
-        left=_signed16(pad[1]),
+        top=signed16(pad[0]),
+        left=signed16(pad[1]),
         up_h=up[0],
         up_w=up[1],
         owidth=registers[10],

@@ -21,6 +21,7 @@ from fxscope.targets.npu.gemm import Plan as ProductPlan
 from fxscope.targets.npu.gemm import plan as plan_product
 from fxscope.targets.npu.gemm import start
 from fxscope.targets.npu.groups import Copy, Group, Load, Matrix, Micro, Reduce, Store, Windowed
+from fxscope.targets.npu.operands import signed16
 
 Thunk = Callable[[], Any]
 
@@ -37,11 +38,23 @@ class Plan:
             run()
 
 
-def tensor(memories: Memories, view: View) -> torch.Tensor:
-    """The memory behind a view."""
+def tensor(
+    memories: Memories,
+    view: View,
+    shape: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    offset: int = 0,
+) -> torch.Tensor:
+    """The memory behind a view, or under another shape and strides from ``offset`` elements into it."""
     buffer = view.buffer
-    start = buffer.offset + view.offset * TORCH[buffer.dtype].itemsize
-    return memories.strided(buffer.region, buffer.dtype, view.shape, view.strides, start)
+    start = buffer.offset + (view.offset + offset) * TORCH[buffer.dtype].itemsize
+    return memories.strided(
+        buffer.region,
+        buffer.dtype,
+        view.shape if shape is None else shape,
+        view.strides if strides is None else strides,
+        start,
+    )
 
 
 def _bind(group: Group, memories: Memories) -> Thunk:
@@ -98,9 +111,7 @@ def _operand(operand: Load | Store, group: Group, memories: Memories) -> torch.T
     rows = operand.rows
     sizes, strides = (list(rows.sizes), list(rows.strides)) if kind in ("full", "col") else ([1], [0])
     cols, cstride = (group.cols, operand.cstride) if kind in ("full", "row") else (1, 1)
-    buffer = operand.view.buffer
-    start = buffer.offset + operand.view.offset * TORCH[buffer.dtype].itemsize
-    return memories.strided(buffer.region, buffer.dtype, [*sizes, cols], [*strides, cstride], start)
+    return tensor(memories, operand.view, [*sizes, cols], [*strides, cstride])
 
 
 def _flat(value: torch.Tensor) -> torch.Tensor:
@@ -113,8 +124,7 @@ def _micro(micro: Micro) -> Callable[..., torch.Tensor]:
         function = vector_unit.REDUCE[fn]
         return lambda x: function(_flat(x), 1, keepdim=True)
     if micro.op == "ewi":
-        imm = bits_float(micro.imm) if isinstance(micro.imm, int) and not isinstance(micro.imm, bool) else micro.imm
-        return vector_unit.with_number(fn, float(imm))
+        return vector_unit.with_number(fn, micro.imm)
     if fn == "sel":
         return lambda c, a, b: torch.where(_flat(c) != 0, _flat(a), _flat(b))
     if micro.op == "ewb":
@@ -133,10 +143,7 @@ def _reduce(group: Group, anchor: Reduce, memories: Memories) -> Thunk:
     source = tensor(memories, anchor.source)
     dims = list(range(anchor.kept, len(anchor.source.shape)))
     store = group.stores[0]
-    rows = store.rows
-    buffer = store.view.buffer
-    start = buffer.offset + store.view.offset * TORCH[buffer.dtype].itemsize
-    target = memories.strided(buffer.region, buffer.dtype, rows.sizes, rows.strides, start)
+    target = tensor(memories, store.view, store.rows.sizes, store.rows.strides)
     function, bools = vector_unit.REDUCE[anchor.fn], anchor.source.dtype == "b8"
 
     def run() -> None:
@@ -174,14 +181,6 @@ def _matrix(product: Matrix, memories: Memories) -> Callable[[], torch.Tensor]:
     return run
 
 
-def _strided(
-    memories: Memories, view: View, shape: Sequence[int], strides: Sequence[int], offset: int = 0
-) -> torch.Tensor:
-    buffer = view.buffer
-    start = buffer.offset + (view.offset + offset) * TORCH[buffer.dtype].itemsize
-    return memories.strided(buffer.region, buffer.dtype, shape, strides, start)
-
-
 def _left(found: ProductPlan, memories: Memories, image: int, part: int) -> Callable[[], torch.Tensor]:
     product = found.product
     rows, inner = found.left_strides
@@ -189,13 +188,13 @@ def _left(found: ProductPlan, memories: Memories, image: int, part: int) -> Call
     if found.plain:
         channels = product.k if product.window else 0
         offset = first + part * channels * inner
-        view = _strided(memories, product.left, (product.m, product.k), (rows, inner), offset)
+        view = tensor(memories, product.left, (product.m, product.k), (rows, inner), offset)
         return lambda: view
     window = product.window
     assert window is not None
     left = product.left
     channels = window["x.channels"]
-    whole = _strided(
+    whole = tensor(
         memories,
         left,
         (*left.shape[-3:-1], channels),
@@ -212,11 +211,11 @@ def _right(found: ProductPlan, memories: Memories, image: int, part: int) -> tor
     rows: Rows = found.right_rows
     offset = start(found.right_images, outer)
     if len(rows.sizes) == 1 and rows.strides[0] >= 0:
-        return _strided(memories, right, (product.k, product.n), (rows.strides[0], found.right_cstride), offset)
+        return tensor(memories, right, (product.k, product.n), (rows.strides[0], found.right_cstride), offset)
     # Torch has no negative strides: a turned kernel is read through its flipped view.
     strides = [abs(stride) for stride in rows.strides]
     low = sum((size - 1) * stride for size, stride in zip(rows.sizes, rows.strides, strict=True) if stride < 0)
-    straight = _strided(memories, right, [*rows.sizes, product.n], [*strides, found.right_cstride], offset + low)
+    straight = tensor(memories, right, [*rows.sizes, product.n], [*strides, found.right_cstride], offset + low)
     return _Turned(straight, [d for d, stride in enumerate(rows.strides) if stride < 0], (product.k, product.n))
 
 
@@ -231,16 +230,12 @@ class _Turned:
         return self._straight.flip(self._dims).reshape(self._shape).to(dtype)
 
 
-def _signed(value: int) -> int:
-    return value - 0x10000 if value & 0x8000 else value
-
-
 def gather(image: torch.Tensor, window: dict[str, int], pixels: int) -> torch.Tensor:
     """All windows of an [h, w, c] image: [pixels, kh, kw, c]."""
     kernel, step, dilation, pad, up = (
         (window[name] & 0xFFFF, window[name] >> 16) for name in ("x.kernel", "x.step", "x.dilation", "x.pad", "x.up")
     )
-    top, left = _signed(pad[0]), _signed(pad[1])
+    top, left = signed16(pad[0]), signed16(pad[1])
     height, width, channels = image.shape
     if up != (1, 1):
         spread = image.new_zeros(((height - 1) * up[0] + 1, (width - 1) * up[1] + 1, channels))

@@ -6,10 +6,9 @@ import math
 
 from fxscope.targets.npu.access import Rows
 from fxscope.targets.npu.emit import Emitter, Place
+from fxscope.targets.npu.fields import MAX_SIZE
 from fxscope.targets.npu.groups import Group, Reduce
 from fxscope.targets.npu.program import Debug
-
-MAX = 4096  # rows or columns of one instruction
 
 
 def emit_reduce(emitter: Emitter, group: Group, sources: dict[str, str], order: int) -> None:
@@ -47,10 +46,13 @@ class _ReduceLoops:
         self.outer_count = math.prod(self.outer.sizes)
         self.inner_count = math.prod(self.inner.sizes)
         self.out = out
-        self.width = min(self.cols, MAX, 16 * machine.line_words)
+        self.width = min(self.cols, MAX_SIZE, 16 * machine.line_words)
         lines = machine.lines(self.width, 4)
         self.rows = max(
-            1, min(self.inner_count if by_rows else self.outer_count, MAX, (machine.acc_lines - 8) // (2 * lines + 4))
+            1,
+            min(
+                self.inner_count if by_rows else self.outer_count, MAX_SIZE, (machine.acc_lines - 8) // (2 * lines + 4)
+            ),
         )
         block = self.rows * lines
         self.blocks = [emitter.claim("acc", n * block, block) for n in (0, 1)]
@@ -105,7 +107,8 @@ class _ReduceLoops:
         self._at(f"load {view.buffer.name}")
         lines = self.emitter.machine.lines(wide, 4)
         for run in rows.runs(row, row + count):
-            self.emitter.load(
+            self.emitter.transfer(
+                "ld",
                 view,
                 view.offset + base + run.offset,
                 run.rows,
@@ -145,6 +148,6 @@ class _ReduceLoops:
         for run in self.out.runs(first, first + number):
             at = view.offset + run.offset
             if self.by_rows:
-                self.emitter.store(view, at, 1, run.rows, 0, run.stride, result, result.low, "a")
+                self.emitter.transfer("st", view, at, 1, run.rows, 0, run.stride, result, result.low, "a")
             else:
-                self.emitter.store(view, at, run.rows, 1, run.stride, 1, result, result.low + run.first, "a")
+                self.emitter.transfer("st", view, at, run.rows, 1, run.stride, 1, result, result.low + run.first, "a")

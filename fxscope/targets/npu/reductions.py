@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from fxscope.targets.npu.access import Rows, View
-from fxscope.targets.npu.builder import MAX_COLS, Builder
+from fxscope.targets.npu.builder import Builder
+from fxscope.targets.npu.fields import MAX_SIZE
 from fxscope.targets.npu.groups import Micro, Reduce, Reg, Store, Value
 from fxscope.targets.npu.slots import fits
 
@@ -17,7 +18,7 @@ def reduce(builder: Builder, fn: str, value: Value, shape: Sequence[int], dims: 
     kept_shape = tuple(1 if d in dims else size for d, size in enumerate(shape))
     trailing = sorted(dims) == list(range(len(shape) - len(dims), len(shape)))
     cols = math.prod(shape[d] for d in dims)
-    if trailing and cols <= MAX_COLS and cols > 1:
+    if trailing and cols <= MAX_SIZE and cols > 1:
         reg = _row_reduce(builder, fn, value, shape, cols, kept_shape, dtype)
         if reg is not None:
             return reg

@@ -27,7 +27,7 @@ class Timing(msgspec.Struct, kw_only=True):
         starts: When each instruction began; ``ends``: when its engine was free again; ``done``: when its result was there.
         total: Cycles of the program.
         busy: Cycles in which each engine worked; ``l``, ``x``, ``s``.
-        lower: max over engines of busy, and ``upper``: everything one after the other; total lies between.
+        lower: max over engines and memories of busy, and ``upper``: everything one after the other; total lies between.
         fetched: Bytes of instructions.
     """
 

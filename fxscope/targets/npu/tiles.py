@@ -84,11 +84,12 @@ class Tiles:
         if not has_rows:
             first = load.rows.runs(row0, row0 + 1)[0] if load.rows.constant() else None
             offset = first.offset if first else 0
-            self.emitter.load(load.view, base + offset, 1, width, 0, load.cstride, place, place.low, "a")
+            self.emitter.transfer("ld", load.view, base + offset, 1, width, 0, load.cstride, place, place.low, "a")
             return
         lines = self.machine.lines(width, 4)
         for run in load.rows.runs(row0, row0 + rows):
-            self.emitter.load(
+            self.emitter.transfer(
+                "ld",
                 load.view,
                 base + run.offset,
                 run.rows,
@@ -174,11 +175,12 @@ class Tiles:
         width = cols if has_cols else 1
         base = store.view.offset + (col0 * store.cstride if has_cols else 0)
         if not has_rows:
-            self.emitter.store(store.view, base, 1, width, 0, store.cstride, place, place.low, "a")
+            self.emitter.transfer("st", store.view, base, 1, width, 0, store.cstride, place, place.low, "a")
             return
         lines = self.machine.lines(width, 4)
         for run in store.rows.runs(row0, row0 + rows):
-            self.emitter.store(
+            self.emitter.transfer(
+                "st",
                 store.view,
                 base + run.offset,
                 run.rows,

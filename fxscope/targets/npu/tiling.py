@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fxscope.errors import UsageError
+from fxscope.targets.npu.fields import MAX_SIZE
 from fxscope.targets.npu.groups import Group, Matrix
 from fxscope.targets.npu.isa import DTYPE_BYTES
 from fxscope.targets.npu.machine import Machine
 from fxscope.targets.npu.slots import allocate
 from fxscope.targets.npu.timing import TRANSCENDENTAL, ceil_div, matrix
 
-MAX_TILE = 4096
 _MARGIN = 1.03
 
 
@@ -79,16 +79,16 @@ def shape_of(group: Group, product: Matrix, ta: bool, tb: bool) -> Shape:
 
 def _sizes(total: int, unit: int) -> list[int]:
     """Candidate sizes: the whole, its even parts and powers of two, rounded up to the unit."""
-    sizes = {min(total, MAX_TILE)}
+    sizes = {min(total, MAX_SIZE)}
     for parts in (2, 3, 4, 6, 8, 12, 16, 24, 32, 64):
         size = ceil_div(ceil_div(total, parts), unit) * unit
-        if size <= MAX_TILE:
+        if size <= MAX_SIZE:
             sizes.add(min(size, total))
     size = unit
-    while size < min(total, MAX_TILE):
+    while size < min(total, MAX_SIZE):
         sizes.add(size)
         size *= 2
-    return sorted(size for size in sizes if size <= MAX_TILE)
+    return sorted(size for size in sizes if size <= MAX_SIZE)
 
 
 def _k_sizes(shape: Shape, unit: int) -> list[int]:
@@ -98,7 +98,7 @@ def _k_sizes(shape: Shape, unit: int) -> list[int]:
     sizes = {size for size in _sizes(shape.channels, unit) if shape.channels % size == 0}
     positions = shape.k // shape.channels
     sizes |= {shape.channels * p for p in range(1, positions + 1) if positions % p == 0 or p == positions}
-    return sorted(size for size in sizes if size <= MAX_TILE)
+    return sorted(size for size in sizes if size <= MAX_SIZE)
 
 
 def candidates(shape: Shape, machine: Machine) -> Iterator[Tile]:

@@ -7,13 +7,12 @@ import dataclasses
 from fxscope.errors import UsageError
 from fxscope.targets.npu.access import Rows, View, collapse
 from fxscope.targets.npu.emit import Emitter, Place
+from fxscope.targets.npu.fields import MAX_SIZE
 from fxscope.targets.npu.groups import Copy, Group, Load, Store, Windowed
 from fxscope.targets.npu.isa import DTYPE_BYTES
 from fxscope.targets.npu.program import Debug
 from fxscope.targets.npu.slots import allocate
 from fxscope.targets.npu.tiles import Tiles
-
-MAX = 4096  # rows or columns of one instruction
 
 
 def emit_vector(emitter: Emitter, group: Group, sources: dict[str, str], order: int) -> None:
@@ -25,12 +24,12 @@ def emit_vector(emitter: Emitter, group: Group, sources: dict[str, str], order: 
 
 def _vector_piece(emitter: Emitter, group: Group, sources: dict[str, str], order: int) -> None:
     machine, slots = emitter.machine, allocate(group)
-    cols = min(group.cols, MAX)
+    cols = min(group.cols, MAX_SIZE)
     words = machine.line_words
     while not group.reduces and cols > words and slots.lines(min(group.rows, 8), cols, machine) * 2 > machine.acc_lines:
         cols = -(-cols // (2 * words)) * words
     sets = 2 if slots.lines(1, cols, machine) * 2 <= machine.acc_lines else 1
-    rows = min(group.rows, MAX)
+    rows = min(group.rows, MAX_SIZE)
     while rows > 1 and slots.lines(rows, cols, machine) * sets > machine.acc_lines:
         rows = -(-rows // 2)
     if slots.lines(rows, cols, machine) * sets > machine.acc_lines:
@@ -102,7 +101,7 @@ def emit_window(emitter: Emitter, group: Group, sources: dict[str, str], order: 
     assert isinstance(anchor, Windowed)
     machine, slots, words = emitter.machine, allocate(group), emitter.machine.line_words
     weigh = anchor.weight is not None
-    channels = min(anchor.channels, MAX // anchor.positions)
+    channels = min(anchor.channels, MAX_SIZE // anchor.positions)
 
     def lines(pixels: int, width: int) -> int:
         gathered = machine.lines(anchor.positions * width, 4)
@@ -110,7 +109,7 @@ def emit_window(emitter: Emitter, group: Group, sources: dict[str, str], order: 
 
     while channels > words and lines(8, channels) > machine.acc_lines:
         channels = -(-channels // (2 * words)) * words
-    pixels = min(anchor.pixels, MAX)
+    pixels = min(anchor.pixels, MAX_SIZE)
     while pixels > 1 and lines(pixels, channels) > machine.acc_lines:
         pixels = -(-pixels // 2)
     if channels < 1 or lines(pixels, channels) > machine.acc_lines:
@@ -177,7 +176,7 @@ def _load_flat(emitter: Emitter, weight: View, channel: int, width: int, place: 
     """
     positions = weight.shape[0]
     if weight.strides[0] == width or positions == 1:
-        emitter.load(weight, weight.offset + channel, 1, positions * width, 0, 1, place, place.low, "a")
+        emitter.transfer("ld", weight, weight.offset + channel, 1, positions * width, 0, 1, place, place.low, "a")
         return
     window = {
         "x.height": 1,
@@ -224,12 +223,12 @@ def emit_copy(emitter: Emitter, group: Group, sources: dict[str, str], order: in
     width = DTYPE_BYTES[source.dtype] if space == "s" else 4
     capacity = machine.spad_lines if space == "s" else machine.acc_lines
     total_cols = shape[-1]
-    cols = min(total_cols, MAX, capacity // 2 * machine.local.line_bytes // width)
+    cols = min(total_cols, MAX_SIZE, capacity // 2 * machine.local.line_bytes // width)
     read_rows, write_rows = Rows.of(shape[:-1], read[:-1]), Rows.of(shape[:-1], write[:-1])
     count = 1
     for size in shape[:-1]:
         count *= size
-    rows = min(count, MAX, max(1, capacity // 2 // machine.lines(cols, width)))
+    rows = min(count, MAX_SIZE, max(1, capacity // 2 // machine.lines(cols, width)))
     lines = machine.lines(cols, width)
     group.note.update(tile=f"{rows}x{cols}", sets=2)
     places = [emitter.claim("spad" if space == "s" else "acc", n * rows * lines, rows * lines) for n in (0, 1)]
@@ -246,9 +245,9 @@ def emit_copy(emitter: Emitter, group: Group, sources: dict[str, str], order: in
             for run in read_rows.runs(row, row + have):
                 at = source.offset + run.offset + col * read[-1]
                 line = place.low + run.first * pitch
-                emitter.load(source, at, run.rows, wide, run.stride, read[-1], place, line, space)
+                emitter.transfer("ld", source, at, run.rows, wide, run.stride, read[-1], place, line, space)
             emitter.at(Debug(node=node, role="copy out", source=sources.get(node, ""), group=order))
             for run in write_rows.runs(row, row + have):
                 at = target.offset + run.offset + col * write[-1]
                 line = place.low + run.first * pitch
-                emitter.store(target, at, run.rows, wide, run.stride, write[-1], place, line, space)
+                emitter.transfer("st", target, at, run.rows, wide, run.stride, write[-1], place, line, space)

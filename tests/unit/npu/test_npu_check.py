@@ -67,6 +67,9 @@ def test_good_program_runs():
         ("t=8 b=0 k=16", "t=9 b=0 k=16", r"uninitialised: instruction 2 `gemm` \(mm, net.py:5\) reads row 8 of its 9x16 operand in spad"),
         ("gemm dtype=f32 a=16", "gemm acc dtype=f32 a=16", "uninitialised: instruction 2 `gemm`.* reads row 0 of its 8x16 operand in acc"),
         ("gemm dtype=f32 a=16 t=8 b=0 k=16 c=0 n=16", "mm flip dtype=f32 a=16 t=8 c=0 k=16 a_stride=1 c_stride=1", "no weights: instruction 2 `mm`"),
+        ("gemm dtype=f32 a=16", "ldw dtype=f32 b=0 k=8 n=16 stride=1\nmm flip dtype=f32 a=0 t=8 c=0 k=16 a_stride=1 c_stride=1\ngemm dtype=f32 a=16", "wrong weights: instruction 3 `mm` multiplies 16 columns by weights of 8 rows"),
+        ("gemm dtype=f32 a=16", "ldw dtype=f32 b=0 k=16 n=16 stride=1\nmm dtype=f32 a=0 t=8 c=0 k=16 a_stride=1 c_stride=1\ngemm dtype=f32 a=16", "no weights: instruction 3 `mm` multiplies before any ldw whose weights were flipped in"),
+        ("ewu fn=relu dst=0 rows=8 src=0 cols=16", "red fn=mean dst=0 rows=8 src=0 cols=16 axis=cols acc", "impossible reduction: instruction 3 `red`.* adds a mean to a mean"),
         ("gemm dtype=f32 a=16 t=8 b=0 k=16 c=0 n=16", "ldw dtype=f32 b=0 k=17 n=16 stride=1", "out of range: instruction 2 `ldw`.* loads 17x16 weights into a 16x16 array"),
     ],
 )  # fmt: skip

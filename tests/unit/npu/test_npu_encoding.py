@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fxscope.errors import UnreadableError, UsageError
+from fxscope.targets.npu import loops
 from fxscope.targets.npu.assembly import assemble, disassemble, line, parse_line
 from fxscope.targets.npu.encoding import decode, encode, from_words, words
 from fxscope.targets.npu.isa import BY_NAME, HEADER, OPCODES, REGISTER_BY_NUMBER, REGISTERS, Instruction
@@ -187,3 +188,11 @@ def test_comments_case_and_labels():
     program = assemble("; a comment\n\n  halt status=0x2 !pop.l !push.s @7 ; trailing\n")
     assert program == [Instruction("halt", {"status": 2}, 7, pop_prev=True, push_next=True)]
     assert disassemble(program, {7: "add model.py:3"}) == "halt status=2 !pop.l !push.s @7  ; add model.py:3\n"
+
+
+def test_a_few_lines_do_not_unroll_to_billions(monkeypatch):
+    monkeypatch.setattr(loops, "MAX_UNROLLED", 5000)
+    step = "step w1=0 w2=0 w3=0\n"
+    text = f"loop count=65536 body=3\n{step * 3}loop count=65536 body=1\n{step}nop queue=l\n"
+    with pytest.raises(UnreadableError, match="the program unrolls to more than 5,000 instructions"):
+        loops.unroll(assemble(text))

@@ -51,6 +51,8 @@ def changed(tmp_path, old, new):
         ("line_bytes = 64", "line_bytes = 48", "line_bytes is 16, 32, 64, 128 or 256"),
         ("scratchpad = 262144", "scratchpad = 64", "scratchpad holds 16"),
         ("tokens = 8", "tokens = 0", "queues are at least 1 deep"),
+        ("transcendental = ", "transcendental = -", "vector.transcendental are positive"),
+        ("read_latency = ", "read_latency = -", "latencies and host.launch_cycles are not negative"),
     ],
 )
 def test_bad_machine_files(tmp_path, old, new, message):

@@ -36,6 +36,7 @@ VECTOR = {
     "clamp": (lambda x: torch.clamp(x, -0.5, 0.5), t(30)),
     "relu6": (lambda x: F.relu6(x), t(30)),
     "leaky": (lambda x: F.leaky_relu(x), t(30)),
+    "leaky-whole-slope": (lambda x: F.leaky_relu(x, 2), t(30)),
     "pow": (lambda x: x**3 + x**2, t(30)),
     "rsub": (lambda x: 1 - x, t(30)),
     "elu": (lambda x: F.elu(x, 0.7) + F.selu(x), t(30)),

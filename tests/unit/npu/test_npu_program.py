@@ -270,3 +270,21 @@ def test_an_illegal_program_never_becomes_an_executable(npu, mode):
     assert "uninitialised" in broken(lambda code: code[first(code, "gemm")].args.update(a=3000))
     assert "out of range" in broken(lambda code: code[first(code, "st")].args.update(addr=1 << 20))
     assert "deadlock" in broken(lambda code: setattr(code[first(code, "gemm")], "pop_next", True))
+
+
+@pytest.mark.parametrize("mode", ["plan", "instructions"])
+def test_a_weight_that_is_shuffled_behind_autograds_back_is_seen(npu, mode):
+    """A write through ``.data`` leaves the version, the place and the sum of a weight as they were."""
+    weights = {"linear": torch.randn(8, 6), "conv": torch.randn(4, 3, 3, 3)}
+
+    def function(x, image, linear, conv):
+        return torch.nn.functional.linear(x, linear), torch.conv2d(image, conv)
+
+    inputs = (torch.randn(5, 6), torch.randn(1, 3, 6, 6), *weights.values())
+    gm = npu.island(function, *inputs)
+    run = npu.NpuExecutable(npu.compile_island(gm, npu.gemmini), gm, mode=mode)
+    for _ in range(2):
+        for result, wanted in zip(run(*inputs), function(*inputs), strict=True):
+            torch.testing.assert_close(result, wanted, atol=1e-4, rtol=0)
+        for weight in weights.values():
+            weight.data.copy_(weight.flip(0, 1))

@@ -26,6 +26,7 @@ ALL = {
     "rms-norm": (lambda x, w: F.rms_norm(x, (40,), w), t(7, 40), t(40)),
     "var-mean": (lambda x: torch.var_mean(x, -1), t(5, 30)),
     "var-unbiased-keepdim": (lambda x: x.var(-1, keepdim=True), t(5, 30)),
+    "var-without-freedom": (lambda x: (x.var(-1, correction=30), x[:, :2].var(-1, correction=3)), t(5, 30)),
     "sum-last": (lambda x: x.sum(-1), t(5, 30)),
     "sum-first": (lambda x: x.sum(0), t(37, 30)),
     "sum-middle": (lambda x: x.sum(1), t(5, 7, 9)),
