@@ -26,7 +26,7 @@ def private(path: str, feature: str) -> Any:
         except ImportError:
             raise MissingError(
                 f"{feature} needs {path}, which torch {found_version()} does not have; other features work; "
-                "fxscope is tested with torch 2.11 to 2.14"
+                "fxscope is tested with torch 2.11 to 2.15"
             ) from None
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from fxscope.trace.remote import is_url
 
 if TYPE_CHECKING:
     from fxscope.recording.builder import Builder
+
+TESTED = ((2, 11), (2, 15))  # the first and the last torch that the recorder is tested with: docs/versions.md
 
 
 def read_session_file(path: str) -> dict[str, Any] | None:
@@ -76,6 +79,16 @@ def _from_events(session: Session, builder: Builder) -> None:
             ended.add(process.prefix)
     if any(name == names.EVENT_SESSION for _, name, _ in builder.session_events):
         session.state = "ended" if len(ended) == len(builder.processes) else "unknown"
+        _note_untested(session, builder)
+
+
+def _note_untested(session: Session, builder: Builder) -> None:
+    found = re.match(r"(\d{1,4})\.(\d{1,4})", session.torch or "")
+    if found and not TESTED[0] <= (int(found[1]), int(found[2])) <= TESTED[1]:
+        first, last = (".".join(map(str, version)) for version in TESTED)
+        note = f"recorded with torch {session.torch}; fxscope is tested with {first} to {last}, so facts may be missing"
+        if note not in builder.notes:
+            builder.notes.append(note)
 
 
 def _from_file(session: Session, on_disk: dict[str, Any]) -> None:

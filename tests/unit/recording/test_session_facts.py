@@ -88,6 +88,23 @@ def test_recorder_events(tmp_path: Path) -> None:
     assert (launch.compile_key, launch.graph, launch.calls, launch.at) == ("0/1_1", 2, 9, 6.0)
 
 
+@pytest.mark.parametrize(
+    ("version", "noted"),
+    [("2.10.0+cu128", True), ("2.11.0", False), ("2.15.1", False), ("2.16.0.dev2027", True), ("3.0.0", True)],
+)
+def test_a_torch_that_is_not_tested_is_named_once(tmp_path: Path, version: str, noted: bool) -> None:
+    versions = artifact("torch_version", {"pytorch_version": version, "oss": True})
+    recorded = artifact("fxscope.session", {**SESSION, "torch": version}) * 2
+    body = log().replace(b"2.13.0+cpu", version.encode())
+    (tmp_path / "with").mkdir()
+    (tmp_path / "without").mkdir()
+    notes = fxscope.open(write(tmp_path / "with", recorded + versions + body)).session.notes
+    said = f"recorded with torch {version}; fxscope is tested with 2.11 to 2.15, so facts may be missing"
+    assert notes.count(said) == noted
+    # A log that TORCH_TRACE alone wrote lacks nothing that a recorder would have hooked.
+    assert said not in fxscope.open(write(tmp_path / "without", versions + body)).session.notes
+
+
 def test_recorded_failure_and_limit_win_over_the_log(tmp_path: Path) -> None:
     body = lzma.decompress((TRACES / "fullgraph.log.xz").read_bytes()).replace(b" 11154 ", b" 11179 ")
     stack = [{"file": "/home/me/a.py", "line": 5, "function": "f", "code": "g()"}]
