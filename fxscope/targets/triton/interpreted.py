@@ -160,3 +160,20 @@ def multiply_bfloat16() -> None:
 
     create_dot.widens = True  # type: ignore[attr-defined]
     InterpreterBuilder.create_dot = create_dot
+
+
+def spread_truth() -> None:
+    """Let the interpreter spread a comparison of scalars as truth values; it makes whole numbers of them, no mask since Triton 3.9."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    splat = InterpreterBuilder.create_splat
+    if getattr(splat, "keeps_truth", False):
+        return
+
+    def create_splat(self: Any, kind: Any, value: Any) -> Any:
+        if value.data.dtype == np.bool_:
+            value = TensorHandle(value.data, tl.int1)
+        return splat(self, kind, value)
+
+    create_splat.keeps_truth = True  # type: ignore[attr-defined]
+    InterpreterBuilder.create_splat = create_splat

@@ -86,10 +86,11 @@ def _interpret() -> None:
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
-    from fxscope.targets.triton.interpreted import multiply_bfloat16, round_to_bfloat16
+    from fxscope.targets.triton.interpreted import multiply_bfloat16, round_to_bfloat16, spread_truth
 
     round_to_bfloat16()
     multiply_bfloat16()
+    spread_truth()
     # Triton decides at import whether the functions of its own library (tl.sum, tl.max...) are interpreted.
     for module in (tl, tl.standard):
         for name, member in list(vars(module).items()):
