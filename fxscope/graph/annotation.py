@@ -9,6 +9,7 @@ from fxscope.graph.records import Role, TensorMeta
 from fxscope.source import SourceLine
 
 _TENSOR = re.compile(r"([a-z]+[a-z0-9_]*)\[")
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _SUBCLASS = re.compile(r"[A-Za-z_][\w.]*\(")
 _SOURCE = re.compile(r"\bFile: (.+?):(\d+)(?: in (.*?))?, code: ?(.*)$")
 _MANGLED = re.compile(r"^[LG]_+(\w+?)_(?=modules_|parameters_|buffers_)")
@@ -41,7 +42,7 @@ def _sizes(text: str) -> tuple[int | str, ...]:
             part = text[begin:position].strip()
             begin = position + 1
             if part:
-                parts.append(int(part) if part.lstrip("-").isdigit() else part)
+                parts.append(int(part) if _NUMBER.fullmatch(part) else part)
     return tuple(parts)
 
 

@@ -12,12 +12,16 @@ import re
 from importlib import resources
 
 from fxscope.errors import UsageError
+from fxscope.graph.dtypes import TORCH_NAMES
 
 METHODS = "torch.Tensor"
 PROPERTIES = "torch.Tensor properties"
 OPERATOR_SPACES = ("torch.ops.aten", "torch.ops.prims", "torch.ops.higher_order")
 LAYOUTS = ("strided", "sparse_coo", "jagged")
 MEMORY_FORMATS = ("contiguous_format", "channels_last", "channels_last_3d", "preserve_format")
+# How a graph prints a device, as an object and as a string.
+DEVICE = re.compile(r"""(?:torch\.)?device\((?:type=)?'([a-z]+)(?::\d+)?'(?:, *index=\d+)?\)""")
+DEVICE_STRING = re.compile(r"(cpu|cuda|xpu|mps|hpu|xla|mtia|npu|meta)(?::\d+)?")
 # Functions of torch that only steer torch itself: a rebuilt graph leaves them out, with the value None.
 NO_OPS = (
     "torch._C._log_api_usage_once",
@@ -118,6 +122,17 @@ def check_property(name: str) -> str:
     if name in _groups()[PROPERTIES]:
         return name
     raise refused(f"the attribute .{name}")
+
+
+def is_constant_of_torch(text: str) -> bool:
+    """``torch.float32``, ``torch.strided``, ``torch.channels_last``: a dtype, a layout or a memory format."""
+    name = text.removeprefix("torch.")
+    return name != text and (name in TORCH_NAMES or name in LAYOUTS + MEMORY_FORMATS)
+
+
+def is_arithmetic(text: str) -> bool:
+    """Whether a text can only be arithmetic over symbols: it names no attribute of anything, and quotes nothing."""
+    return bool(re.fullmatch(r"[\w\s()+\-*/%,.<>=]+", text)) and not re.search(r"[A-Za-z_]\s*\.", text)
 
 
 def refused(what: str) -> UsageError:

@@ -141,23 +141,7 @@ def _matmul(short: str, node: Node, shapes: Shapes) -> int:
     """2·M·N·K per product; the shared dimension is the last one of the left factor."""
     start = {"addmm": 1, "baddbmm": 1, "addmv": 1}.get(short, 0)
     left = shapes.arg(start, "mat1" if start else "input")
-    if short in (
-        "linear",
-        "addmm",
-        "mm",
-        "bmm",
-        "baddbmm",
-        "matmul",
-        "mv",
-        "addmv",
-        "__matmul__",
-        "imatmul",
-        "dot",
-        "_int_mm",
-    ):
-        rows = math.prod(shapes.output())
-        return 2 * rows * left[-1]
-    raise Unknown(short)
+    return 2 * math.prod(shapes.output()) * left[-1]
 
 
 def _convolution(short: str, node: Node, shapes: Shapes) -> int:
@@ -241,7 +225,13 @@ def _nothing(short: str, node: Node, shapes: Shapes) -> int:
 
 _PRODUCTS = (_matmul, _convolution, _convolution_backward, _attention, _einsum)
 _FORMULAS: tuple[tuple[Any, Any], ...] = (
-    ({"linear", "addmm", "mm", "bmm", "baddbmm", "matmul", "mv", "addmv", "imatmul", "dot", "_int_mm"}, _matmul),
+    (
+        {
+            *("linear", "addmm", "mm", "bmm", "baddbmm", "matmul", "mv", "addmv", "dot", "_int_mm"),
+            *("imatmul", "__matmul__"),
+        },
+        _matmul,
+    ),
     (_CONVOLUTIONS | _TRANSPOSED, _convolution),
     ({"convolution_backward"}, _convolution_backward),
     (

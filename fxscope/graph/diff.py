@@ -102,7 +102,7 @@ class GraphDiff(msgspec.Struct, kw_only=True):
         return ", ".join(parts) + (f", {nested} nested graphs differ" if nested else "")
 
     def lines(self) -> Iterator[str]:
-        """The diff as text: ``-`` removed, ``+`` added, ``~`` changed, ``>`` rewired."""
+        """The diff as text: ``-`` removed, ``+`` added, ``~`` changed, ``>`` rewired, ``^`` moved; nested graphs behind."""
         for name in self.removed:
             yield f"- {name}"
         for node in self.added:
@@ -117,6 +117,8 @@ class GraphDiff(msgspec.Struct, kw_only=True):
             yield f"{mark} {both}: {', '.join(change.what)}: {_values(change.before)} → {_values(change.after)}"
         for name in self.moved:
             yield f"^ {name} moved"
+        yield from (f"- {name}: the whole graph" for name in self.removed_subgraphs)
+        yield from (f"+ {name}: a graph of {len(graph.nodes)} nodes" for name, graph in self.added_subgraphs.items())
         for name, nested in self.subgraphs.items():
             yield from (f"{name}: {line}" for line in nested.lines())
 

@@ -17,7 +17,7 @@ INPUT = "○"
 
 
 def gutter(graph: Graph, lanes: int = 8, inputs: bool = False, nodes: Sequence[Node] | None = None) -> list[str]:
-    """One cell per node, in order, each at most ``2 * lanes + 3`` characters wide.
+    """One cell per node, in order, each at most ``2 * lanes + 1`` characters wide but for the count of what has no lane.
 
     Args:
         graph: The graph.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from fxscope.errors import UsageError
 from fxscope.graph.modules import adopt_originals
 from fxscope.graph.parse import parse_graph
 from fxscope.graph.records import Graph
+
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
@@ -58,6 +61,6 @@ def recorded_symbols(recording: Recording, compile_: Compile) -> dict[str, int]:
     """Values that symbolic sizes had when the graph was made, as far as the log says (``create_symbol`` events)."""
     values: dict[str, int] = {}
     for event in recording.shape_events:
-        if event.kind == "symbol" and event.compile_key == compile_.key and event.value.lstrip("-").isdigit():
+        if event.kind == "symbol" and event.compile_key == compile_.key and _NUMBER.fullmatch(event.value):
             values[event.symbol] = int(event.value)
     return values

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fxscope.graph.arguments import refs
 from fxscope.graph.cost import short_name
 from fxscope.graph.records import Graph, Node, Ref, TensorMeta
-from fxscope.graph.symbols import Number, evaluate
+from fxscope.graph.symbols import Number, whole
 
 # Position of the index and of the table it looks into: (index, table, dimension argument or fixed dimension 0).
 _LOOKUPS: dict[str, tuple[int, int, int | None]] = {
@@ -82,7 +82,7 @@ class Range(NamedTuple):
 
 def sizes(entries: tuple[int | str, ...], values: Mapping[str, Number]) -> list[int]:
     """Sizes or strides as numbers."""
-    return [entry if isinstance(entry, int) else int(evaluate(entry, values)) for entry in entries]
+    return [entry if isinstance(entry, int) else whole(entry, values) for entry in entries]
 
 
 class Uses:
@@ -101,9 +101,7 @@ class Uses:
         bound = self.bounds.get(node.name)
         shape = sizes(node.meta.shape, self.values)
         fan_in = math.prod(shape[1:])
-        scale = (
-            fan_in**-0.5 if node.role in ("parameter", "input") and len(shape) >= 2 and node.role == "parameter" else 1
-        )
+        scale = fan_in**-0.5 if node.role == "parameter" and len(shape) >= 2 and fan_in else 1
         name = node.original or node.target
         is_norm_weight = len(shape) == 1 and name.rstrip("_").endswith("weight")
         return Range(

@@ -21,14 +21,11 @@ from fxscope.errors import MissingError, UsageError
 from fxscope.graph import callables
 from fxscope.graph.ambient import ambient_autocast
 from fxscope.graph.arguments import map_arg
-from fxscope.graph.dtypes import TORCH_NAMES
 from fxscope.graph.records import Graph, Node, Ref, Symbolic, TensorMeta
 from fxscope.graph.standins import GUARDS, STAND_INS
 from fxscope.graph.symbols import Number, evaluate, metas, symbol_values
 from fxscope.graph.tensors import make_tensor
 
-_DEVICE = re.compile(r"""(?:torch\.)?device\((?:type=)?'([a-z]+)(?::(\d+))?'(?:, *index=(\d+))?\)""")
-_DEVICE_STRING = re.compile(r"(cpu|cuda|xpu|mps|hpu|xla|mtia|npu|meta)(?::\d+)?")
 _NUMBERS = {"inf": math.inf, "nan": math.nan, "-inf": -math.inf, "-nan": math.nan}
 
 
@@ -221,7 +218,7 @@ class _Builder:
 
     def _map_strings(self, arg: Any) -> Any:
         """Devices that are named by a string."""
-        if isinstance(arg, str) and (match := _DEVICE_STRING.fullmatch(arg)):
+        if isinstance(arg, str) and (match := callables.DEVICE_STRING.fullmatch(arg)):
             mapped = self.devices.of(match.group(1))
             return mapped.type if ":" not in arg and arg != "cpu" else str(mapped)
         if isinstance(arg, (tuple, list)):
@@ -240,14 +237,13 @@ class _Builder:
             return _NUMBERS[text]
         if text == "Ellipsis":
             return ...
-        if match := _DEVICE.fullmatch(text):
+        if match := callables.DEVICE.fullmatch(text):
             return self.devices.of(match.group(1))
-        name = text.removeprefix("torch.")
-        if name != text and (name in TORCH_NAMES or name in callables.LAYOUTS + callables.MEMORY_FORMATS):
-            return getattr(torch, name)
+        if callables.is_constant_of_torch(text):
+            return getattr(torch, text.removeprefix("torch."))
         if text.startswith("torch.ops."):
             return resolve(text)
-        if re.fullmatch(r"[\w\s()+\-*/%,.<>=]+", text) and not re.search(r"[A-Za-z_]\s*\.", text):
+        if callables.is_arithmetic(text):
             return evaluate(text, self.values)
         raise callables.refused(f"the value {text[:200]}")
 

@@ -14,15 +14,13 @@ from importlib import resources
 from fxscope.errors import UsageError
 from fxscope.graph import callables
 from fxscope.graph.ambient import ambient_autocast
-from fxscope.graph.dtypes import DTYPES, TORCH_NAMES
+from fxscope.graph.dtypes import DTYPES
 from fxscope.graph.histogram import all_graphs
 from fxscope.graph.ranges import Range, Uses, sizes
 from fxscope.graph.records import Arg, Graph, Node, Ref, Symbolic, TensorMeta
 from fxscope.graph.repro_template import HEAD, KEPT, OPTION, TAIL
 from fxscope.graph.symbols import Number, evaluate, metas, symbol_values
 
-DEVICE_TEXT = re.compile(r"""(?:torch\.)?device\((?:type=)?'([a-z]+)(?::\d+)?'(?:, *index=\d+)?\)""")
-DEVICE_STRING = re.compile(r"(cpu|cuda|xpu|mps|hpu|xla|mtia|npu|meta)(?::\d+)?")
 NUMBERS = {"inf": "math.inf", "nan": "math.nan", "-inf": "-math.inf", "-nan": "math.nan"}
 _RESERVED = {
     "torch",
@@ -228,7 +226,7 @@ class _Writer:
         if isinstance(arg, Symbolic):
             return self.symbolic(arg.text)
         if isinstance(arg, str):
-            match = DEVICE_STRING.fullmatch(arg)
+            match = callables.DEVICE_STRING.fullmatch(arg)
             return repr(arg) if match is None else "HOST.type" if match.group(1) == "cpu" else "DEVICE.type"
         if isinstance(arg, tuple):
             inner = ", ".join(map(self.text, arg))
@@ -249,14 +247,13 @@ class _Writer:
             return NUMBERS[text]
         if text == "Ellipsis":
             return "..."
-        if match := DEVICE_TEXT.fullmatch(text):
+        if match := callables.DEVICE.fullmatch(text):
             return "HOST" if match.group(1) == "cpu" else "DEVICE"
-        name = text.removeprefix("torch.")
-        if name != text and (name in TORCH_NAMES or name in callables.LAYOUTS + callables.MEMORY_FORMATS):
+        if callables.is_constant_of_torch(text):
             return text
         if text.startswith("torch.ops."):
             return self.function(text)
-        if re.fullmatch(r"[\w\s()+\-*/%,.<>=]+", text) and not re.search(r"[A-Za-z_]\s*\.", text):
+        if callables.is_arithmetic(text):
             return repr(evaluate(text, self.values))
         raise callables.refused(f"the value {text[:200]}")
 

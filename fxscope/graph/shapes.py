@@ -10,7 +10,7 @@ from fxscope.errors import UsageError
 from fxscope.graph.arguments import node_refs
 from fxscope.graph.dtypes import item_bytes
 from fxscope.graph.records import Node, Ref, TensorMeta
-from fxscope.graph.symbols import Number, evaluate, metas
+from fxscope.graph.symbols import Number, metas, whole
 
 
 class Unknown(Exception):
@@ -28,7 +28,7 @@ class Shapes:
     def sizes(self, meta: TensorMeta) -> tuple[int, ...]:
         """A shape as numbers."""
         try:
-            return tuple(size if isinstance(size, int) else int(evaluate(size, self.values)) for size in meta.shape)
+            return tuple(size if isinstance(size, int) else whole(size, self.values) for size in meta.shape)
         except UsageError as error:
             raise Unknown(str(error)) from None
 

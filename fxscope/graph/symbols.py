@@ -13,8 +13,10 @@ from fxscope.errors import UsageError
 from fxscope.graph.records import Graph, Node, TensorMeta
 
 Number = int | float | bool
-_SYMBOL = re.compile(r"\b[suz]f?\d+\b|\bu\d+\b")
-_MAX_EXPONENT = 64  # an expression from a stranger's log must not be able to fill the memory
+_SYMBOL = re.compile(r"\b(?:s|u|zf|zuf)\d+\b")  # sizes and floats, backed and unbacked (torch/utils/_sympy/symbol.py)
+# An expression from a stranger's log must not be able to fill the memory.
+_MAX_EXPONENT = 64
+_MAX_BITS = 4096
 
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -67,7 +69,11 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 def _power(base: Number, exponent: Number) -> Number:
     if abs(exponent) > _MAX_EXPONENT:
         raise UsageError(f"the exponent {exponent} in a size expression is out of range")
+    if isinstance(base, int) and base.bit_length() * exponent > _MAX_BITS:
+        raise UsageError("a power in a size expression is out of range")
     value: Number = base**exponent
+    if isinstance(value, complex):
+        raise UsageError(f"{base} to the power of {exponent} is no size")
     return value
 
 
@@ -82,6 +88,19 @@ def evaluate(expression: str, values: Mapping[str, Number]) -> Number:
         return _value(tree, values)
     except (SyntaxError, ValueError, TypeError, ZeroDivisionError, OverflowError, RecursionError) as error:
         raise UsageError(f"cannot work out the size '{expression[:200]}': {error}") from None
+
+
+def whole(expression: str, values: Mapping[str, Number]) -> int:
+    """``evaluate`` as a size.
+
+    Raises:
+        UsageError: As there; or the value is infinite or no number.
+    """
+    value = evaluate(expression, values)
+    try:
+        return int(value)
+    except (ValueError, OverflowError):
+        raise UsageError(f"the size '{expression[:200]}' is {value}") from None
 
 
 def _value(expr: ast.expr, values: Mapping[str, Number]) -> Number:
@@ -138,6 +157,6 @@ def symbol_values(graph: Graph, given: Mapping[str, int] | None = None) -> dict[
     """
     values: dict[str, Number] = {}
     for position, symbol in enumerate(symbols_of(graph), 1):
-        values[symbol] = 8.0 * position if symbol.startswith("zf") else 8 * position
+        values[symbol] = 8.0 * position if symbol.startswith("z") else 8 * position
     values.update(given or {})
     return values

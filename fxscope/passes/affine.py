@@ -152,8 +152,7 @@ def _totals(emit: Emitter, chain: Chain, dtype: Any) -> tuple[Node | None, Node 
         if link.kind in ("mul", "div"):
             op = aten.mul.Tensor if link.kind == "mul" else aten.div.Tensor
             if scale is None:
-                one = other if link.kind == "mul" else emit.call(aten.reciprocal.default, other)
-                scale = one
+                scale = other if link.kind == "mul" else emit.call(aten.reciprocal.default, other)
             else:
                 scale = emit.call(op, scale, other)
             shift = None if shift is None else emit.call(op, shift, other)
@@ -248,7 +247,10 @@ def _per_channel(shape: Any, rank: int, channels: int) -> bool:
 
 
 def _from_parameters(node: Node) -> bool:
-    """Whether a value comes from attributes, constants and parameter inputs only."""
+    """Whether a value comes from attributes, constants and parameter inputs only.
+
+    An input of at most one dimension whose role nobody knows counts as a parameter: what is folded stays an expression over it.
+    """
     todo, seen = [node], set()
     while todo:
         item = todo.pop()
@@ -278,19 +280,19 @@ def _is_norm_start(node: Node) -> bool:
 
 def _norm_length(links: list[Link]) -> int:
     """How many of the links are a batch norm: casts, sub, mul by an inverse root, then mul and add where affine."""
-    at, wanted = 0, ["sub", "mul", "mul", "add"]
-    done, casts_from = 0, 0
+    wanted = ["sub", "mul", "mul", "add"]
+    done, end = 0, 0
     for at, link in enumerate(links):
         if link.kind == "cast":
             if done >= 2:
-                casts_from = at + 1  # the cast back to the convolution's dtype belongs to it
+                end = at + 1  # the cast back to the convolution's dtype belongs to it
                 break
             continue
         if done == len(wanted) or link.kind != wanted[done] or (done == 1 and not _is_inverse_root(link.other)):
             break
         done += 1
-        casts_from = at + 1
-    return casts_from if done >= 2 else 0
+        end = at + 1
+    return end if done >= 2 else 0
 
 
 def _is_inverse_root(node: Any) -> bool:

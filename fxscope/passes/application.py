@@ -14,7 +14,7 @@ from fxscope.passes.fx_records import source_site
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
 
-# Stable ids of reasons why a match was not applied. Passes may add their own; these are the ones fxscope's passes use.
+# Stable ids of reasons why a match was not applied: those of fxscope's passes (`partition` adds the codes of a target's clauses).
 REASONS = {
     "training": "batch norm uses the statistics of the batch: the fold would freeze them",
     "no-stats": "batch norm has no running statistics",
@@ -43,6 +43,9 @@ REASONS = {
     "cycle": "replacing it would make a cycle",
     "overlap": "it shares nodes with a match before it",
     "limit": "left out: the limit of applications is reached",
+    "benefit": "the island costs more than it saves (modelled), or holds nothing to compute",
+    "no-fake": "it cannot run on fake tensors, so its shape is not known",
+    "fake-mismatch": "the fake kernel says something else than the real one",
 }
 
 
@@ -135,15 +138,16 @@ class Pass:
     def __call__(self, gm: GraphModule, context: Context | None = None) -> Any:
         """Run it, with a context where it takes one."""
         context = context if context is not None else Context()
-        if _takes_context(self.function):
+        if self.takes_context:
             return self.function(gm, context)
         return self.function(gm)
 
-
-def _takes_context(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a builtin without a signature takes the graph alone
-        return False
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return len(positional) >= 2 and positional[1].default is inspect.Parameter.empty
+    @property
+    def takes_context(self) -> bool:
+        """Whether the function has a second parameter."""
+        try:
+            parameters = list(inspect.signature(self.function).parameters.values())
+        except (TypeError, ValueError):  # a builtin without a signature takes the graph alone
+            return False
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        return len(positional) >= 2 and positional[1].default is inspect.Parameter.empty

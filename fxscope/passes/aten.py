@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxscope.errors import UsageError
 from fxscope.passes.attention import with_logsumexp
+from fxscope.passes.module import attribute
 from fxscope.passes.private import private
 
 if TYPE_CHECKING:
@@ -190,16 +191,10 @@ def _unlift(made: GraphModule, gm: GraphModule, owned: dict[str, Any], spec: Any
             continue
         copies[node] = graph.node_copy(node, copies.__getitem__)
         if node.op in ("get_attr", "call_module"):
-            attributes[str(node.target)] = _get(made, str(node.target))
+            attributes[str(node.target)] = attribute(made, str(node.target))
     lowered = GraphModule(attributes, graph, class_name=type(gm).__name__)
     lowered.graph.eliminate_dead_code()
     lowered.graph.lint()
     lowered.recompile()
     lowered.meta = dict(gm.meta)
     return lowered
-
-
-def _get(module: Any, path: str) -> Any:
-    for part in path.split("."):
-        module = getattr(module, part)
-    return module

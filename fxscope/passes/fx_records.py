@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from fxscope.graph import records as r
+from fxscope.graph.dtypes import TORCH_NAMES
 from fxscope.source import SourceLine
 
 if TYPE_CHECKING:
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
 _FRAME = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>[^\n]*))?(?:\n\s*(?P<code>[^\n]*))?'
 )
-_SHORT = {
-    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
-    "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "b8", "complex64": "c64", "complex128": "c128",
-}  # fmt: skip
 
 
 def records(gm: GraphModule, name: str = "") -> r.Graph:
@@ -117,7 +114,7 @@ def _meta(value: Any) -> r.TensorMeta | tuple[r.TensorMeta | None, ...] | None:
     dtype = str(value.dtype).removeprefix("torch.")
     strided = value.layout is torch.strided
     return r.TensorMeta(
-        dtype=_SHORT.get(dtype, dtype),
+        dtype=TORCH_NAMES.get(dtype, dtype),
         shape=tuple(size if isinstance(size, int) else str(size) for size in value.shape),
         stride=tuple(size if isinstance(size, int) else str(size) for size in value.stride()) if strided else None,
         device=str(value.device),

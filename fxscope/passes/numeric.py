@@ -188,8 +188,9 @@ def changed(now: Any, before: Any) -> bool:
 
     if not isinstance(now, torch.Tensor):
         return False
-    same = now.shape == before.shape and torch.equal(torch.nan_to_num(now), torch.nan_to_num(before.detach()))
-    return not same
+    if now.shape != before.shape:
+        return True
+    return not torch.equal(now, before) and not bool(((now == before) | (torch.isnan(now) & torch.isnan(before))).all())
 
 
 def in_double(gm: GraphModule, inputs: Sequence[Any]) -> tuple[GraphModule, list[Any]]:

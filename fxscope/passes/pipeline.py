@@ -96,9 +96,16 @@ def find(text: str) -> Pass:
         return Pass(name=text, function=_with_argument(own.function, argument), requires=own.requires, exact=own.exact)
     if name in _installed():
         try:
-            return as_pass(_installed()[name].load(), name)
+            made = as_pass(_installed()[name].load(), name)
         except Exception as error:
             raise UsageError(f"pass '{name}' cannot be loaded: {type(error).__name__}: {error}") from error
+        if not argument:
+            return made
+        if not made.takes_context:
+            raise UsageError(f"pass '{name}' takes no argument: without a context it cannot see '{argument}'")
+        return Pass(
+            name=text, function=_with_argument(made.function, argument), requires=made.requires, exact=made.exact
+        )
     near = difflib.get_close_matches(name, names(), 1)
     hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(names())}, or FILE.py:FUNCTION"
     raise UsageError(f"no pass '{text}'; {hint}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pointwise_groups(gm: GraphModule, smallest: int = 2) -> list[tuple[Node, ...]]:
-    """Connected groups of pointwise nodes with outputs of one shape, device and order; each convex, together acyclic.
+    """Connected groups of pointwise nodes with outputs of one shape on one device; each convex, together acyclic.
 
     Args:
         gm: Functional ATen with ``meta["val"]``.

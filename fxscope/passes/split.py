@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxscope.errors import CheckFailed
+from fxscope.passes.module import attribute
 from fxscope.passes.order import order_edges
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ def extract(gm: GraphModule, nodes: Sequence[Node], name: str = "island") -> Gra
 
     inputs, outputs = boundary(nodes)
     attributes = {
-        node: node for node in inputs if node.op == "get_attr" and isinstance(_attribute(gm, node), torch.nn.Module)
+        node: node
+        for node in inputs
+        if node.op == "get_attr" and isinstance(attribute(gm, str(node.target)), torch.nn.Module)
     }
     graph = Graph()
     copies: dict[Node, Node] = {}
@@ -55,7 +58,7 @@ def extract(gm: GraphModule, nodes: Sequence[Node], name: str = "island") -> Gra
     for node in nodes:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(tuple(copies[node] for node in outputs))
-    root: dict[str, Any] = {str(node.target): _attribute(gm, node) for node in attributes}
+    root: dict[str, Any] = {str(node.target): attribute(gm, str(node.target)) for node in attributes}
     root.update({str(node.target): gm.get_submodule(str(node.target)) for node in nodes if node.op == "call_module"})
     made = GraphModule(root, graph, class_name=name)
     made.meta = {**gm.meta, "fxscope.island": name}
@@ -98,7 +101,7 @@ def split(gm: GraphModule, partition: Partition, prefix: str = "island") -> Grap
             copies[node] = graph.create_node("call_function", operator.getitem, (call, at), {}, name=node.name)
             copies[node].meta = dict(node.meta)
     kept = {
-        str(node.target): _attribute(gm, node)
+        str(node.target): attribute(gm, str(node.target))
         for node in graph.nodes
         if node.op in ("get_attr", "call_module") and node.target not in modules
     }
@@ -190,13 +193,6 @@ def check_convex(gm: GraphModule, groups: Iterable[Sequence[Node]]) -> str | Non
     except CheckFailed as error:
         return str(error)
     return None
-
-
-def _attribute(gm: GraphModule, node: Node) -> Any:
-    value: Any = gm
-    for part in str(node.target).split("."):
-        value = getattr(value, part)
-    return value
 
 
 def sort_topologically(graph: Any) -> None:

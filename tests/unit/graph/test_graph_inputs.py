@@ -112,6 +112,10 @@ def test_given_tensors_go_first_and_parameters_may_require_gradients() -> None:
         ('x: "f32[2][-1]"', "with strides"),
         ('x: "q7[2]"', "dtype q7"),
         ('x: "f32[s0, foo(3)]"', "no arithmetic"),
+        ('x: "f32[(-8)**0.5]"', "-8 to the power of 0.5 is no size"),
+        ('x: "f32[1e999]"', "the size '1e999' is inf"),
+        ('x: "f32[((((9**64)**64)**64)**64)**64]"', "a power in a size expression is out of range"),
+        ('x: "f32[\u00b2]"', "cannot work out the size"),
     ],
 )
 def test_what_cannot_be_made_is_named(args: str, message: str) -> None:

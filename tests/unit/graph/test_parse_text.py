@@ -315,3 +315,11 @@ def test_mangled_names(target: str, expected: str | None) -> None:
 def test_a_windows_path_is_kept_whole() -> None:
     line = parse_source(r"# File: C:\Users\me\train.py:12 in f, code: y = x")
     assert line == SourceLine(file=r"C:\Users\me\train.py", line=12, function="f", code="y = x")
+
+
+@pytest.mark.parametrize("size", ["\u00b2", "--5", "9" * 5000])
+def test_a_size_that_only_looks_like_a_number_stays_text(size: str) -> None:
+    text = f'class G(torch.nn.Module):\n    def forward(self, x: "f32[{size}, 4]"):\n        return (x,)\n'
+    meta = parse_graph(text).nodes[0].meta
+    assert isinstance(meta, TensorMeta)
+    assert meta.shape == (size, 4)

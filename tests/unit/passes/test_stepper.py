@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -192,6 +193,22 @@ def test_passes_from_files_and_names(tmp_path):
     broken.write_text("raise RuntimeError('no')")
     with pytest.raises(UsageError, match="cannot be run: RuntimeError: no"):
         pipeline.parse(f"{broken}:f")
+
+
+def test_an_installed_pass_gets_its_argument_or_says_that_it_takes_none(monkeypatch):
+    given = []
+
+    def listening(gm, context):
+        given.append(context.options["argument"])
+        return gm
+
+    loads = {"listens": SimpleNamespace(load=lambda: listening), "deaf": SimpleNamespace(load=lambda: lambda gm: gm)}
+    monkeypatch.setattr(pipeline, "_installed", lambda: loads)
+    gm, inputs = network()
+    assert [step.status for step in Stepper(gm, "listens:a+b,deaf", inputs).run()] == ["unchanged", "unchanged"]
+    assert given == ["a+b"]
+    with pytest.raises(UsageError, match="pass 'deaf' takes no argument"):
+        pipeline.parse("deaf:x")
 
 
 def test_every_pass_teaches():
