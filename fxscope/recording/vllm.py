@@ -3,8 +3,9 @@
 vLLM writes ``vllm_compile_event`` (whether its own cache had the whole), ``vllm_compilation_config``, the patterns that its passes
 look for (``vllm_patterns.PASS``), ``vllm_piecewise_split_graph``, one ``vllm_piecewise_compile_start`` per part and range of sizes,
 and the graph of each part once (``vllm_submod_*``; ``vllm_subgraph_*`` in older versions). What Inductor writes until the next start
-belongs to that part, the graph after each of vLLM's own passes included (``vllm_post_grad.N.PASS``). Formats: vLLM's
-``compilation/backends.py`` and ``piecewise_backend.py``, the rest as tlparse's parser reads it.
+belongs to that part, the graph after each of vLLM's own passes included (``vllm_post_grad.N.PASS``). At the end comes the code that
+calls the parts (``vllm_execution_code``). Formats: vLLM's ``compilation/backends.py``, ``piecewise_backend.py`` and ``codegen.py``
+(0.33), the rest as tlparse's parser reads it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fxscope.recording.lookup import stage_name
 from fxscope.recording.metrics import integer
 from fxscope.recording.process import OUTSIDE
 from fxscope.recording.state import split_number
+from fxscope.trace.clock import naive_seconds
 from fxscope.trace.line import BadEnvelope, decode_json
 
 if TYPE_CHECKING:
@@ -25,9 +28,11 @@ _CONFIG = "vllm_compilation_config"
 _START = "vllm_piecewise_compile_start"
 _SPLIT = "vllm_piecewise_split_graph"
 _EVENT = "vllm_compile_event"
+_CODE = "vllm_execution_code"
 _PATTERNS = "vllm_patterns."
 _PASS = "vllm_post_grad."
 _BEFORE_PASSES = "before_post_grad_graph"
+_LEAP_YEAR = 2024  # the log prints none, and a difference of two times needs one that has every day
 
 
 class VllmPass(msgspec.Struct, kw_only=True):
@@ -52,8 +57,10 @@ class VllmPart(msgspec.Struct, kw_only=True):
         index: Its number among the parts that are compiled.
         sizes: ``1-8192``, ``8`` for a single size, "" where the log does not say.
         cudagraph: Whether it is a size that is captured as a CUDA graph.
+        seconds: From its start to the last that was written of it, by the clock of the log.
         graph: Number of the event with its printed graph; None where another range of the same part has it.
-        artifacts: Names of what was written while it was compiled, in order.
+        artifacts: Names of what was written while it was compiled, in order; graphs and code as ``--stage`` takes them
+            (``forward.code#2``).
         passes: vLLM's own passes, in the order in which they ran.
     """
 
@@ -61,6 +68,7 @@ class VllmPart(msgspec.Struct, kw_only=True):
     index: int
     sizes: str
     cudagraph: bool = False
+    seconds: float = 0.0
     graph: int | None = None
     artifacts: list[str] = msgspec.field(default_factory=list)
     passes: list[VllmPass] = msgspec.field(default_factory=list)
@@ -74,6 +82,7 @@ class VllmCompile(msgspec.Struct, kw_only=True):
         config: As logged: ``model``, ``prefix``, ``mode``, ``backend``, ``cudagraph_mode``, ``enabled_passes`` and so on, as text.
         event: ``fresh_compile`` or ``aot_cache_hit``; "" where the log does not say.
         split_graph: Number of the event with the split graph; None where none was logged.
+        execution_code: Number of the event with the code that calls the parts; None where none was logged.
         patterns: Pass to the number of the event with the patterns that it looks for.
         parts: In the order in which they were compiled.
     """
@@ -82,6 +91,7 @@ class VllmCompile(msgspec.Struct, kw_only=True):
     config: dict[str, str] = msgspec.field(default_factory=dict)
     event: str = ""
     split_graph: int | None = None
+    execution_code: int | None = None
     patterns: dict[str, int] = msgspec.field(default_factory=dict)
     parts: list[VllmPart] = msgspec.field(default_factory=list)
 
@@ -91,7 +101,9 @@ def read_vllm(recording: Recording) -> list[VllmCompile]:
     if not any(artifact.name.startswith("vllm_") for artifact in recording.artifacts):
         return []
     events = [(artifact.event, artifact.name, artifact.compile_key) for artifact in recording.artifacts]
-    events += [(text.event, text.stage, row.key) for row in recording.compiles for text in row.graphs]
+    events += [
+        (text.event, stage_name(text.stage, text.index), row.key) for row in recording.compiles for text in row.graphs
+    ]
     reader = _Reader(recording)
     for event, name, key in sorted(set(events), key=lambda item: item[0]):
         reader.take(event, name, key)
@@ -109,6 +121,7 @@ class _Reader:
         self._event = ""  # what came before its configuration
         self._patterns: dict[str, int] = {}
         self._graph: int | None = None  # of the part, after the last pass
+        self._began = 0.0  # the part
 
     def take(self, event: int, name: str, key: str | None) -> None:
         log = split_number(event)[0]
@@ -145,11 +158,22 @@ class _Reader:
         elif name == _SPLIT:
             compile_.split_graph = event
         elif name == _START:
-            compile_.parts.append(_part(_json(self._recording, event), len(compile_.parts)))
-            self._graph = None
-        elif last is None:
-            return
-        elif name.startswith(("vllm_submod_", "vllm_subgraph_")):
+            part = _part(_json(self._recording, event), len(compile_.parts))
+            # vLLM's own flag says whether the size is one that is compiled by itself, captured or not.
+            part.cudagraph = part.cudagraph and compile_.config.get("cudagraph_mode") != "NONE"
+            compile_.parts.append(part)
+            self._graph, self._began = None, self._time(event)
+        elif name == _CODE:
+            compile_.execution_code = event
+        elif last is not None:
+            last.seconds = max(last.seconds, self._time(event) - self._began)
+            self._place_in(last, event, name)
+
+    def _time(self, event: int) -> float:
+        return naive_seconds(self._recording.event(event).when, _LEAP_YEAR)
+
+    def _place_in(self, last: VllmPart, event: int, name: str) -> None:
+        if name.startswith(("vllm_submod_", "vllm_subgraph_")):
             last.graph = event
         elif name.startswith(_PASS):
             last.passes.append(VllmPass(name=name.split(".", 2)[-1], graph=event, before=self._graph))

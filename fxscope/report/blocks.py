@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fxscope.diagnosis.context import short_seconds
 from fxscope.recording.spans import spans
-from fxscope.recording.vllm import VllmCompile, read_vllm
+from fxscope.recording.vllm import VllmCompile, VllmPart, read_vllm
 from fxscope.report.columns import short_path
 from fxscope.report.document import link_rows, provenance_rows
 from fxscope.report.ranks import rank_table, ranks_report
@@ -103,20 +104,30 @@ def _kernel_lines(maps: Provenance) -> Iterator[str]:
 
 
 def _vllm_lines(recording: Recording, compile_: VllmCompile) -> list[str]:
-    lines = [plain_line(compile_.event.replace("_", " "))] if compile_.event else []
-    lines += [plain_line(f"{name}: {value}") for name, value in compile_.config.items() if value]
-    ranges: dict[tuple[str, bool], list[str]] = {}
+    settings = {name: value for name, value in compile_.config.items() if value}
+    model = settings.pop("model", "unknown")
+    lines = [plain_line(f"model {model}" + (f", {compile_.event.replace('_', ' ')}" if compile_.event else ""))]
+    ranges: dict[tuple[str, bool], list[VllmPart]] = {}
     for part in compile_.parts:
-        code = sum(name.endswith(".code") for name in part.artifacts)
-        ranges.setdefault((part.sizes, part.cudagraph), []).append(f"{part.name} ({count(code, 'piece')} of code)")
+        ranges.setdefault((part.sizes, part.cudagraph), []).append(part)
     for (sizes, cudagraph), parts in ranges.items():
-        kind = f"size {sizes}" if "-" not in sizes else f"sizes {sizes}"
-        lines.append(
-            plain_line(
-                f"{kind if sizes else 'any size'}{', CUDA graph' if cudagraph else ''}: {count(len(parts), 'part')}: {', '.join(parts)}"
-            )
-        )
-    return lines + _vllm_passes(recording, compile_)
+        kind = f"sizes {sizes}" if "-" in sizes else f"size {sizes}" if sizes else "any size"
+        told = ", ".join(_vllm_part(part) for part in parts)
+        took = short_seconds(sum(part.seconds for part in parts))
+        how = ", CUDA graph" if cudagraph else ""
+        lines.append(plain_line(f"{kind}{how}: {count(len(parts), 'part')} in {took}: {told}"))
+    if compile_.execution_code is not None:
+        lines.append("code that calls the parts: fxscope events PATH --type vllm_execution_code --payload")
+    lines += _vllm_passes(recording, compile_)
+    if settings:
+        lines.append(plain_line("settings: " + "; ".join(f"{name} {value}" for name, value in settings.items())))
+    return lines
+
+
+def _vllm_part(part: VllmPart) -> str:
+    """``submod_2 12 s (forward.code#1)``: a part, how long it took, and where its code is."""
+    code = [name for name in part.artifacts if name.partition("#")[0].endswith(".code")]
+    return f"{part.name} {short_seconds(part.seconds)} ({', '.join(code) or 'no code'})"
 
 
 def _vllm_passes(recording: Recording, compile_: VllmCompile) -> list[str]:
