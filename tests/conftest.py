@@ -15,7 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("FXSCOPE_SHARED", ROOT.parent / "shared"))
 
 # The tools of the test extra (tlparse, coverage) lie beside the interpreter; `make test` does not activate the environment.
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+# tests/bin has a g++ that compiles a kernel once per test run.
+os.environ["PATH"] = os.pathsep.join(
+    [str(ROOT / "tests" / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,6 +46,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "store"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kernels_compiled_once(request: pytest.FixtureRequest, store: Path) -> None:
+    """Every process of this test run shares what tests/bin/g++ compiles, unless compile times are measured."""
+    if request.config.option.markexpr != "bench":
+        folder = store / "compiled"
+        folder.mkdir(exist_ok=True)
+        os.environ["FXSCOPE_COMPILED"] = str(folder)
 
 
 class Recorded:
