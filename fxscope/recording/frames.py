@@ -75,6 +75,10 @@ def add_graph(state: State, process: Process, number: int, event: Event, index: 
         return
     stage, index_ = placed
     record = attempt.record
+    if stage == "dynamo":
+        state.captured(process, attempt)
+    if attempt.slot.ahead:  # its metrics, if any come, know better
+        record.seconds = max(0.0, process.clock.unix(event.when) - record.started)
     text = GraphText(
         compile_key=record.key, stage=stage, name=name, index=index_, size=index.size(event.number), event=number
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxscope.recording import metrics as numbers
 from fxscope.recording.failures import SOFT, limit_of, phase_of, place_of, user_stack_of
-from fxscope.recording.process import OUTSIDE, without_attempt
+from fxscope.recording.process import without_attempt
 from fxscope.recording.records import Failure, LimitHit
 from fxscope.recording.state import State, inherit, split_number, text_or_none
 from fxscope.trace.line import BadEnvelope, decode_json
@@ -24,7 +24,7 @@ def take_metrics(state: State, process: Process, number: int, event: Event, inde
     if attempt is None or not isinstance(values, dict):
         return
     slot = attempt.slot
-    slot.ended, slot.end = True, event.number if slot.base == OUTSIDE else slot.end
+    slot.ended, slot.end = True, event.number if slot.ahead else slot.end
     attempt.metrics_event = number
     record = attempt.record
     record.metrics = numbers.keep(values)
@@ -54,8 +54,10 @@ def _times(process: Process, event: Event, slot: Slot, attempt: Attempt, values:
     has_aot = any(stage in record.stages for stage in ("joint", "forward", "inference"))
     record.phases = numbers.phases(values, has_aot=has_aot)
     record.seconds = sum(record.phases.values()) if record.phases else numbers.seconds(values, "entire_frame_compile")
-    if record.seconds is None and attempt.slot.base == OUTSIDE:
-        record.seconds = max(0.0, process.clock.unix(event.when) - record.started)
+    if attempt.slot.ahead:
+        # Phases outside any frame are those of the last part alone.
+        begin, end = numbers.interval(values) or (record.started, process.clock.unix(event.when))
+        record.seconds, record.phases = max(record.seconds or 0.0, end - begin), {}
     earlier = sorted(number for number in slot.attempts if number < record.attempt)
     before = numbers.number(values.get("dynamo_time_before_restart_s"))
     if not earlier or before is None or record.seconds is None:
@@ -84,7 +86,7 @@ def _conclude(
     if not fail_type:
         if record.status in ("unfinished", "empty", "ok"):
             given_up = values.get("has_guarded_code") is False
-            compiled = "dynamo" in record.stages or attempt.slot.base == OUTSIDE
+            compiled = "dynamo" in record.stages or attempt.slot.ahead
             record.status = "ok" if compiled else "skipped" if given_up else "empty"
         return
     record.failure = reason.split("\n", 1)[0] or fail_type

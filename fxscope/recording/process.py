@@ -49,16 +49,18 @@ class Slot:
         base: The id without an attempt.
         use: How often the id began, counted from 1: after a reset ids come again.
         first: Number in the log of the first event of this use.
-        end: Of its last one, where only the order of the log tells (``OUTSIDE``).
+        end: Of its last one, where only the order of the log tells (``ahead``).
+        ahead: Compiled ahead of time: what is compiled outside any frame belongs to it, until it ends.
     """
 
-    __slots__ = ("attempts", "base", "end", "ended", "first", "started", "use")
+    __slots__ = ("ahead", "attempts", "base", "end", "ended", "first", "started", "use")
 
     def __init__(self, base: str, use: int, first: int) -> None:
         self.base = base
         self.use = use
         self.first = first
         self.end = 1 << 62
+        self.ahead = base == OUTSIDE
         self.attempts: dict[int, Attempt] = {}
         self.started = False
         self.ended = False
@@ -141,10 +143,9 @@ class Process:
         return self.prefix + with_use(base + (f"_{attempt}" if attempt else ""), use)
 
     def _outside_at(self, number: int) -> str | None:
-        slot = next(
-            (slot for slot in reversed(self.by_base.get(OUTSIDE, [])) if slot.first <= number <= slot.end), None
-        )
-        return None if slot is None else self.prefix + with_use(OUTSIDE, slot.use)
+        slots = reversed(self.by_base.get(OUTSIDE, []))
+        last = next((slot.last for slot in slots if slot.first <= number <= slot.end), None)
+        return None if last is None else self.prefix + last.record.id
 
     def string(self, number: Any) -> str:
         """An interned string; a forked child looks in its own table first, then in its parent's."""

@@ -117,16 +117,34 @@ class State:
         if slot is None or slot.ended:
             if not begin:
                 return None
-            slot = process.slots[triple] = Slot(OUTSIDE, slot.use + 1 if slot else 1, event.number)
-            process.by_base.setdefault(OUTSIDE, []).append(slot)
+            known = process.by_base.setdefault(OUTSIDE, [])
+            slot = Slot(OUTSIDE, 1 + sum(other.base == OUTSIDE for other in known), event.number)
+            process.slots[triple] = slot
+            known.append(slot)
             self.slot_of[process.prefix + with_use(OUTSIDE, slot.use)] = slot
             slot.attempts[0] = self._new_attempt(process, slot, 0, event)
-            record = slot.attempts[0].record
+        attempt = slot.last
+        if attempt is not None and not attempt.record.function:
+            record = attempt.record
             record.function = "ahead of time"
             record.stack = process.stack(event.envelope.get("stack"))
             set_user_line(record)
             record.file, record.line = record.user_file, record.user_line
-        return slot.attempts[0]
+        return attempt
+
+    def captured(self, process: Process, attempt: Attempt) -> None:
+        """A frame of which no start was logged is captured to be compiled ahead of time (``aot_compile``, vLLM).
+
+        Dynamo is done with it when its graph comes; what is then compiled outside any frame is this graph.
+        """
+        slot = attempt.slot
+        if slot.started or slot.ahead:
+            return
+        slot.ahead = True
+        process.slots[None, None, None] = slot
+        process.by_base.setdefault(OUTSIDE, []).append(slot)
+        if attempt.record.status == "unfinished":
+            attempt.record.status = "ok"
 
     def _new_process(self, log: int, event: Event) -> Process:
         index = self.logs[log]

@@ -62,6 +62,20 @@ def test_a_second_one_is_told_apart(tmp_path: Path) -> None:
     assert {keys[1], keys[-1]} == {"-/-", "-/-#2"}
 
 
+def test_a_graph_captured_for_aot_compile_is_one_compile() -> None:
+    """``torch.compile(step, fullgraph=True).aot_compile(...)``: Dynamo logs no start, what compiles the graph no frame."""
+    recording = open_recording(DATA / "traces" / "aot_compile.log.xz")
+    (row,) = recording.compiles
+    assert (row.key, row.status, row.function, row.line) == ("0/0", "ok", "ahead of time", 10)
+    assert row.stages == ["dynamo", "pre_grad", "inference", "forward.post_grad", "forward.code"]
+    assert row.seconds is not None
+    assert row.seconds > 1
+    assert recording.totals.compiles == recording.totals.graphs == 1
+    assert "aten.relu" in recording.text(recording.graph(row, "inference").event)
+    assert {a.compile_key for a in recording.artifacts if a.name.startswith(("before_", "after_"))} == {"0/0"}
+    assert diagnose(recording) == []
+
+
 def _event(name: str, value: Any, payload: str, **ids: int) -> str:
     envelope = {name: value, **ids, "has_payload": hashlib.md5(payload.encode()).hexdigest()}
     body = "".join(f"\n\t{line}" for line in payload.split("\n"))
