@@ -66,6 +66,10 @@ def rank_notes(summaries: list[RankSummary]) -> list[str]:
         notes.append(f"nothing was logged by rank{'' if one else 's'} {written(missing)}")
     if cut := [summary for summary in summaries if summary.cut and summary.rank is not None]:
         notes.append(f"{rank_names(cut)}: unreadable or cut off, so nothing is made of what is not in there")
+    for number, run in enumerate(runs, 1):
+        if open_ := [summary for summary in main_processes(run) if summary.closed is False]:
+            where = f"run {number}: " if len(runs) > 1 else ""
+            notes.append(f"{where}{rank_names(open_)}: killed, or still running: the recording has no end")
     logs = {summary.log for summary in summaries}
     if len(ranks) == 1 and len(logs) > 1:
         notes.append(

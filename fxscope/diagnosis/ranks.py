@@ -6,6 +6,9 @@ import shlex
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from fxscope.diagnosis.context import count
 from fxscope.diagnosis.findings import Evidence, Finding, worst_first
 from fxscope.diagnosis.rank_differs import (
     diverging_breaks,
@@ -65,6 +68,9 @@ def compare_ranks(summaries: Iterable[RankSummary], path: str = "PATH") -> list[
 
 
 def _compare_run(ranks: list[RankSummary]) -> list[Finding]:
+    if any(summary.closed for summary in ranks):
+        # One that was killed while others came to their end: what it lacks may have been still to come.
+        ranks = [msgspec.structs.replace(s, cut=s.cut or s.closed is False) for s in ranks]
     return [
         *_diverging_compiles(ranks),
         *_staggered_compiles(ranks),
@@ -125,8 +131,10 @@ def _divergence(
     first: RankCompile,
     seconds: float,
 ) -> Finding:
-    again = f"; it compiled again because of: {first.reason}" if first.reason else ""
+    again = f" {only[0]} was compiled because of: {first.reason}." if first.reason else ""
     where = on_hosts(have, ranks) if len(have) == 1 else ""
+    silent = [s for s in lacking if s.closed is False and s.last < first.started]
+    dead = f", or {rank_names(silent)} had been killed by then (nothing more is in the recording, no end either)"
     counts = {s.rank: len({base_id(compile_.id) for compile_ in s.compiles}) for s in (*have, *lacking)}
     return Finding(
         ids=["rank-divergence"],
@@ -137,7 +145,7 @@ def _divergence(
         file=first.file,
         line=first.line,
         function=first.function,
-        cause=f"Ranks took different paths{again}."
+        cause=f"Ranks took different paths{dead if silent else ''}.{again}"
         + (
             f" While one compiles, the others wait in their next collective: up to {seconds:.1f} s here."
             if seconds
@@ -147,8 +155,12 @@ def _divergence(
         "branches on rank or data out of the compiled function.",
         gain=f"up to {seconds:.1f} s of waiting (the log does not time collectives)" if seconds else "",
         evidence=[
-            *told_together(ranks, ((s, f"{counts[s.rank]} compile ids, {some(only)} among them") for s in have)),
-            *told_together(ranks, ((s, f"{counts[s.rank]} compile ids, none of {some(only)}") for s in lacking)),
+            *told_together(
+                ranks, ((s, f"{count(counts[s.rank], 'compile id')}, {some(only)} among them") for s in have)
+            ),
+            *told_together(
+                ranks, ((s, f"{count(counts[s.rank], 'compile id')}, none of {some(only)}") for s in lacking)
+            ),
         ],
         cost=seconds,
     )

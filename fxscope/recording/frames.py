@@ -11,7 +11,7 @@ from fxscope.recording.rows import name_recompile
 from fxscope.recording.state import State, set_user_line
 
 if TYPE_CHECKING:
-    from fxscope.recording.process import Process
+    from fxscope.recording.process import Attempt, Process
     from fxscope.trace.index import Event, LogIndex
 
 
@@ -77,8 +77,8 @@ def add_graph(state: State, process: Process, number: int, event: Event, index: 
     record = attempt.record
     if stage == "dynamo":
         state.captured(process, attempt)
-    if attempt.slot.ahead:  # its metrics, if any come, know better
-        record.seconds = max(0.0, process.clock.unix(event.when) - record.started)
+    if attempt.slot.ahead:
+        _ahead(process, attempt, event, done=stage.endswith(".code"))
     text = GraphText(
         compile_key=record.key, stage=stage, name=name, index=index_, size=index.size(event.number), event=number
     )
@@ -91,6 +91,14 @@ def add_graph(state: State, process: Process, number: int, event: Event, index: 
         record.graphs.append(text)
     if stage not in record.stages:
         record.stages.append(stage)
+
+
+def _ahead(process: Process, attempt: Attempt, event: Event, *, done: bool) -> None:
+    """Time and status of what is compiled ahead of time, as far as it is; its metrics, which need not come, know better."""
+    record = attempt.record
+    record.seconds = max(0.0, process.clock.unix(event.when) - record.started)
+    if done and record.status == "unfinished":
+        record.status = "ok"
 
 
 def take_guards(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:
@@ -135,7 +143,7 @@ def add_artifact(
 
 def take_cache(state: State, process: Process, number: int, event: Event, index: LogIndex, name: str) -> None:
     """A look into a compile cache."""
-    attempt = state.attempt(process, event) if event.envelope.get("frame_id") is not None else None
+    attempt = state.attempt(process, event) or state.outside(process, event, begin=False)
     cache, outcome, reason = read_cache_event(name, index.text(event.number, HEAD))
     state.cache_events.append(
         CacheEvent(
@@ -146,5 +154,7 @@ def take_cache(state: State, process: Process, number: int, event: Event, index:
             event=number,
         )
     )
+    if attempt is not None and attempt.slot.ahead:
+        _ahead(process, attempt, event, done=cache == "fx_graph")
     if attempt is not None and (attempt.record.caches.get(cache) in (None, "hit")):
         attempt.record.caches[cache] = outcome  # with several looks, the one that cost most

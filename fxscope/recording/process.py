@@ -80,6 +80,7 @@ class Process:
         rank: From the log's file name, else from its events.
         host: Name of its machine, where our recorder told it.
         torch: Its own version of torch; None where the log does not say.
+        closed: Whether our recorder told its end; None where none of ours wrote.
         forked_from: Process that this one forked from, and whose compiled entries it has; None for none.
         graphs: Attempts by the number that our recorder gave to what they handed to a backend.
         prefix: Of the keys of its compiles, ``""``, ``"r1:"`` or ``"p4242:"``.
@@ -91,6 +92,7 @@ class Process:
         self.rank = rank
         self.host: str | None = None
         self.torch: str | None = None
+        self.closed: bool | None = None
         self.forked_from: int | None = None
         self.prefix = ""
         self.clock = clock

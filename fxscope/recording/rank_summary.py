@@ -50,6 +50,8 @@ class RankSummary(msgspec.Struct, kw_only=True):
         host: Name of its machine, where our recorder told it.
         torch: Its own version of torch.
         cut: Its log is unreadable or ends in the middle of an event, so that what it lacks may have happened.
+        closed: Whether its recorder told its end, which one that was killed or still runs has not; None where none of ours wrote.
+        last: Unix seconds of the last event of its log.
         caches: ``"0/0 fx_graph miss"`` in order.
         collectives: ``(compile id, op)`` in the order of the schedules, waits included.
         missing_waits: Compile id to how many collectives no ``wait_tensor`` follows.
@@ -67,6 +69,8 @@ class RankSummary(msgspec.Struct, kw_only=True):
     host: str | None = None
     torch: str | None = None
     cut: bool = False
+    closed: bool | None = None
+    last: float = 0.0
     started: float = 0.0
     ended: float = 0.0
     events: int = 0
@@ -107,6 +111,8 @@ def summarize(recording: Recording) -> list[RankSummary]:
                 host=process.host,
                 torch=process.torch,
                 cut=log.took_torn_tail,
+                closed=process.closed,
+                last=process.clock.unix(log.when(len(log) - 1)),
             )
         of_key[compile_.key] = made[prefix]
     reasons = {recompile.key: recompile for recompile in recording.recompiles}

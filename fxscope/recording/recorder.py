@@ -37,6 +37,8 @@ def take_session(state: State, process: Process, number: int, event: Event, inde
         process.host = text_or_none(value.get("host"))
         process.torch = process.torch or text_or_none(value.get("torch"))
         process.forked_from = numbers.integer(value.get("forked_from"), None)
+    if name in (names.EVENT_SESSION, names.EVENT_END):
+        process.closed = name == names.EVENT_END
     state.session_events.append((process, name, value))
 
 

@@ -144,6 +144,21 @@ def test_what_a_log_that_is_cut_off_lacks_is_nobodys_fault() -> None:
     assert [f.ids for f in compare_ranks([*ranks, other])] == [["rank-collectives"]]
 
 
+def test_what_a_rank_that_was_killed_lacks_is_not_held_against_it() -> None:
+    """Its log is whole, for the kernel killed it between two events; our recorder has told no end."""
+    done = [_rank(n, _compile("0/0", 1.0), _compile("0/1", 3.0), closed=True, last=9.0) for n in range(3)]
+    dead = _rank(3, _compile("0/0", 1.0), closed=False, last=2.0)
+    assert compare_ranks([*done, dead]) == []
+    assert rank_notes([*done, dead]) == ["rank 3: killed, or still running: the recording has no end"]
+    # Where none came to its end, the rank that lacks a compile may be what all others waited for.
+    hung = [msgspec.structs.replace(summary, closed=False) for summary in done]
+    (finding,) = compare_ranks([*hung, dead])
+    assert finding.cause.startswith("Ranks took different paths, or rank 3 had been killed by then (nothing more is in")
+    (finding,) = compare_ranks([*hung, msgspec.structs.replace(dead, last=8.0)])  # it lived on and did not compile
+    assert finding.cause.startswith("Ranks took different paths. While")
+    assert "killed" not in "".join(rank_notes([msgspec.structs.replace(s, closed=None) for s in (*done, dead)]))
+
+
 def test_two_runs_in_one_folder_are_compared_each_by_itself() -> None:
     first, second = _cluster(4), _cluster(4, begin=5000.0)
     second[2].compiles.append(_compile("0/1", 5002.0))
