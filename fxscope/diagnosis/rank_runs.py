@@ -54,6 +54,16 @@ def _work(summary: RankSummary) -> tuple[int, float]:
     return len(summary.compiles), sum(compile_.seconds for compile_ in summary.compiles)
 
 
+def _places(run: list[RankSummary]) -> dict[int, set[str]]:
+    """Rank to the machines, or where these are not known the folders, that have a process of this number."""
+    places: dict[int, set[str]] = {}
+    for summary in run:
+        if summary.rank is not None:
+            folder = summary.log.replace("\\", "/").rpartition("/")[0]
+            places.setdefault(summary.rank, set()).add(summary.host or folder)
+    return places
+
+
 def rank_notes(summaries: list[RankSummary]) -> list[str]:
     """What is odd about the set of logs itself: ranks without one, logs cut off, several runs, one rank's name on all logs."""
     ranks = {summary.rank for summary in summaries if summary.rank is not None}
@@ -70,6 +80,15 @@ def rank_notes(summaries: list[RankSummary]) -> list[str]:
         if open_ := [summary for summary in main_processes(run) if summary.closed is False]:
             where = f"run {number}: " if len(runs) > 1 else ""
             notes.append(f"{where}{rank_names(open_)}: killed, or still running: the recording has no end")
+    for number, run in enumerate(runs, 1):
+        places = _places(run)
+        if twice := {rank for rank, names in places.items() if len(names) > 1}:
+            names = sorted(set().union(*(places[rank] for rank in twice)))
+            notes.append(
+                f"{f'run {number}: ' if len(runs) > 1 else ''}{rank_names(s for s in run if s.rank in twice)}: the same number "
+                f"in {', '.join(names[:4])}{' ...' if len(names) > 4 else ''}, and one process of each number is compared; "
+                "where these are ranks of one job, number them through (RANK, or rank_N in the names of the logs)"
+            )
     logs = {summary.log for summary in summaries}
     if len(ranks) == 1 and len(logs) > 1:
         notes.append(

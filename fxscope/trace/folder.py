@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _RANK = re.compile(r"rank[_-]?(\d{1,9})")
 _FORKED = re.compile(rb'"forked_from": ?\d')  # in what our recorder says of a session
 _SNIFF = 1 << 16
+_LEVELS = 4  # of folders below the one that is named: torchrun makes RUN/attempt_0/RANK of its --log-dir
 INDEX_FOLDER = ".fxscope-index"  # a folder, so that nobody takes the index for a log
 
 
@@ -42,33 +43,40 @@ def find_logs(path: str | Path) -> list[str]:
     """Paths of the trace logs under ``path`` (a log, a folder of logs, or an fsspec URL), in order of rank and name.
 
     In a folder every file that PyTorch names as its log counts, and of the others those that hold a trace line, so a log
-    may have been renamed and anything else may lie beside it. Sub-folders are looked into where the folder itself has none.
+    may have been renamed and anything else may lie beside it. Sub-folders (of machines, of attempts) are looked into where the
+    folder itself has none, some levels deep.
 
     Raises:
         UnreadableError: Nothing there, or no permission.
     """
     text = str(path)
     if is_url(text):
-        return sorted(find(text, LOG_PREFIX), key=_order)
+        return sorted(find(text, LOG_PREFIX, _LEVELS), key=_order)
     place = Path(path)
     try:
         if not place.exists():
             raise UnreadableError(f"{text}: no such file or folder")
         if place.is_file():
             return [text]
-        found = _in_folder(place)
-        if not found:
-            found = [log for child in sorted(place.iterdir()) if child.is_dir() for log in _in_folder(child)]
+        found = _below(place, _LEVELS)
     except OSError as error:
         raise UnreadableError(f"cannot read {text}: {error.strerror or error}") from error
     return found
+
+
+def _below(folder: Path, levels: int) -> list[str]:
+    found = _in_folder(folder)
+    if found or not levels:
+        return found
+    children = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+    return [log for child in children if not child.is_symlink() for log in _below(child, levels - 1)]
 
 
 def list_new(path: str | Path, known: set[str]) -> list[str]:
     """Logs of a local folder that are not among ``known``; an empty list where the folder is gone."""
     try:
         place = Path(path)
-        return [log for log in _in_folder(place) if log not in known] if place.is_dir() else []
+        return [log for log in _below(place, _LEVELS) if log not in known] if place.is_dir() else []
     except OSError:
         return []  # a folder that vanished has no new logs; what was read stays
 

@@ -59,8 +59,10 @@ def filesystem(url: str) -> tuple[Any, str]:
     return system, inner
 
 
-def find(url: str, prefix: str) -> list[str]:
+def find(url: str, prefix: str, levels: int) -> list[str]:
     """The log that a URL names, or those of a folder whose names begin with ``prefix``.
+
+    Where the folder itself has none, those below it, so many levels deep; not of a web server, whose links may lead anywhere.
 
     Raises:
         MissingError: As ``filesystem``.
@@ -70,7 +72,12 @@ def find(url: str, prefix: str) -> list[str]:
     try:
         if system.info(inner)["type"] == "file":
             return [url]
+        root = inner.rstrip("/")
         names = [os.path.basename(name) for name in system.ls(inner, detail=False)]
+        if not any(name.startswith(prefix) for name in names) and not url.startswith("http"):
+            # What is listed begins with the bucket or a slash, as the driver likes.
+            below = (str(name) for name in system.find(inner, maxdepth=levels + 1))
+            names = [name.partition(root.lstrip("/"))[2].lstrip("/") if root else name for name in below]
     except FileNotFoundError as error:
         raise UnreadableError(f"{url}: no such file or folder") from error
     except PermissionError as error:
@@ -78,7 +85,7 @@ def find(url: str, prefix: str) -> list[str]:
     except Exception as error:  # as above: botocore, google.auth and aiohttp have bases of their own
         raise UnreadableError(f"cannot read {url}: {one_line(error)}") from error
     # The names that drivers list have lost the host, where the URL has one.
-    return [f"{url.rstrip('/')}/{name}" for name in names if name.startswith(prefix)]
+    return [f"{url.rstrip('/')}/{name}" for name in names if os.path.basename(name).startswith(prefix)]
 
 
 def opened(url: str) -> IO[bytes]:

@@ -172,6 +172,22 @@ def test_two_runs_in_one_folder_are_compared_each_by_itself() -> None:
     assert rank_notes([*first, *second])[0].startswith("2 runs, one after the other")
 
 
+def test_two_machines_that_number_from_0_are_told() -> None:
+    """LOCAL_RANK taken for RANK: by the machine's name, or by the folder where no recorder of ours told it."""
+    job = [
+        _rank(n, _compile("0/0", 1.0), host=host, log=f"{host}/rank_{n}.log")
+        for host in ("node-a", "node-b")
+        for n in (0, 1)
+    ]
+    (note,) = rank_notes(job)
+    assert note.startswith(
+        "ranks 0, 1: the same number in node-a, node-b, and one process of each number is compared; "
+    )
+    assert rank_notes([msgspec.structs.replace(summary, host=None) for summary in job]) == [note]
+    workers = [msgspec.structs.replace(summary, host="node-a", log=f"all/{summary.log[-5]}.log") for summary in job]
+    assert rank_notes(workers) == []
+
+
 def test_a_worker_that_one_rank_starts_late_is_no_run() -> None:
     ranks = _cluster(4)
     late = _rank(0, _compile("0/0", 60.0), process=77)

@@ -48,6 +48,28 @@ def test_folders_of_folders(tmp_path: Path) -> None:
     assert recording.session.ranks == [0, 1]
 
 
+def test_folders_several_levels_deep(tmp_path: Path) -> None:
+    """As torchrun's --log-dir has them, and compressed by whoever rotates logs; one of each kind, and one too deep."""
+    packed = lzma.compress(LOG)
+    for place, name, data in (
+        ("run_x/attempt_0/0", "dedicated_log_torch_trace_rank_0_a.log", LOG),
+        ("run_x/attempt_0/1", "dedicated_log_torch_trace_rank_1_a.log.xz", packed),
+        ("run_x/node-b", "dedicated_log_torch_trace_rank_2_a.log", LOG),
+        (".hidden", "dedicated_log_torch_trace_rank_3_a.log", LOG),
+        ("a/b/c/d/e", "dedicated_log_torch_trace_rank_4_a.log", LOG),
+    ):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / name).write_bytes(data)
+    (tmp_path / "run_x" / "again").symlink_to(tmp_path)  # no way round
+    recording = fxscope.open(tmp_path)
+    assert recording.session.ranks == [0, 1, 2]
+    late = tmp_path / "run_x" / "node-c"
+    late.mkdir()
+    (late / "dedicated_log_torch_trace_rank_5_a.log").write_bytes(LOG)
+    assert recording.refresh()
+    assert recording.session.ranks == [0, 1, 2, 5]
+
+
 def test_remote_logs(tmp_path: Path) -> None:
     fsspec = pytest.importorskip("fsspec")
     system = fsspec.filesystem("memory")
@@ -57,6 +79,8 @@ def test_remote_logs(tmp_path: Path) -> None:
     folder = fxscope.open("memory://bucket/run")
     assert folder.session.ranks == [0, 1]
     assert folder.totals.compiles == 2
+    system.pipe("/bucket/deep/node-a/0/dedicated_log_torch_trace_rank_7_a.log", LOG)
+    assert fxscope.open("memory://bucket/deep").session.ranks == [7]
     one = fxscope.open("memory://bucket/run/dedicated_log_torch_trace_rank_1_a.log.xz")
     assert one.totals.compiles == 1
     assert not one.refresh()
