@@ -5,6 +5,11 @@ from __future__ import annotations
 import msgspec
 
 
+def base_name(path: str) -> str:
+    """The last part of a path as logged, whichever system wrote it."""
+    return path.replace("\\", "/").rsplit("/", 1)[-1]
+
+
 class SourceLine(msgspec.Struct, frozen=True, kw_only=True):
     """One frame of a logged stack.
 
@@ -23,4 +28,4 @@ class SourceLine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def site(self) -> str:
         """``basename:line``, the short form that reports print."""
-        return f"{self.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{self.line}"
+        return f"{base_name(self.file)}:{self.line}"

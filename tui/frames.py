@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fxscope.diagnosis.story import resumed
 from fxscope.recording.lookup import stage_name
 from fxscope.recording.records import Compile, LimitHit
+from fxscope.source import base_name
 
 from .spans import Cell, Span
 from .store import Snapshot
 from .widgets.virtual_table import Column
 
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 GLYPHS: dict[str, tuple[str, str]] = {
     "ok": ("\u2714", "good"),
     "empty": ("\u25cb", "dim"),
@@ -66,7 +66,7 @@ def glyph(compile_: Compile, recompiled: bool) -> tuple[str, str]:
 
 def site(path: str, line: int) -> str:
     """``basename:line``."""
-    name = path.replace("\\", "/").rsplit("/", 1)[-1]
+    name = base_name(path)
     return f"{name}:{line}" if line else name
 
 
@@ -163,8 +163,8 @@ class FrameTree:
 
 def function_title(name: str) -> str:
     """A function's name; of what Dynamo makes to go on after a break, where it goes on: ``\u21aa forward:31``."""
-    resumed = _RESUMED.match(name)
-    return f"\u21aa {resumed[1]}:{resumed[2]}" if resumed else name or "(no function)"
+    behind = resumed(name)
+    return f"\u21aa {behind[0]}:{behind[1]}" if behind else name or "(no function)"
 
 
 def frame_key(compile_: Compile) -> str:

@@ -47,7 +47,9 @@ def read_fusions(output: str, compile_id: str) -> Fusions:
         output: What the program printed.
         compile_id: As Inductor prints it, ``0/0`` or ``0/0_1``.
     """
-    found = Fusions([], {}, {})
+    origins: dict[str, str] = {}
+    joined: dict[tuple[str, str], None] = {}  # as dicts, for pairs are many: each node is tried with each
+    apart: dict[str, dict[tuple[str, str], None]] = {}
     for line in output.splitlines():
         if "[__fusion]" not in line:
             continue
@@ -57,14 +59,12 @@ def read_fusions(output: str, compile_id: str) -> Fusions:
         text = match["text"]
         node, refused, fused = _NODE.search(text), _REFUSED.match(text), _FUSED.match(text)
         if node is not None:
-            found.origins.setdefault(node["name"], node["origins"])
+            origins.setdefault(node["name"], node["origins"])
         elif refused is not None:
-            pairs = found.refused.setdefault(refused["why"].strip(), [])
-            if (refused["a"], refused["b"]) not in pairs:
-                pairs.append((refused["a"], refused["b"]))
-        elif fused is not None and (fused["a"], fused["b"]) not in found.fused:
-            found.fused.append((fused["a"], fused["b"]))
-    return found
+            apart.setdefault(refused["why"].strip(), {})[refused["a"], refused["b"]] = None
+        elif fused is not None:
+            joined[fused["a"], fused["b"]] = None
+    return Fusions(list(joined), {why: list(pairs) for why, pairs in apart.items()}, origins)
 
 
 def fusion_blocks(found: Fusions, script: str) -> list[Block]:

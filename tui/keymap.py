@@ -244,11 +244,11 @@ def load_remapped(path: Path | None = None) -> dict[str, str]:
     """The user's own keys by id; empty where there is no file.
 
     Raises:
-        UsageError: The file is no TOML, or names an id that does not exist.
+        UsageError: The file is no TOML in UTF-8, or names an id that does not exist.
     """
     path = path or config_file()
     try:
-        text = path.read_text(encoding="utf-8")
+        raw = path.read_bytes()
     except OSError:
         return {}  # no file of one's own is the usual case
     if sys.version_info >= (3, 11):
@@ -256,9 +256,11 @@ def load_remapped(path: Path | None = None) -> dict[str, str]:
     else:
         import tomli as tomllib
     try:
-        keys = tomllib.loads(text).get("keys", {})
-    except tomllib.TOMLDecodeError as error:
+        keys = tomllib.loads(raw.decode("utf-8")).get("keys", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}; mend it or move it away") from None
+    if not isinstance(keys, dict):
+        raise UsageError(f"{path}: `keys` must be a table of ids and keys; mend it or move it away")
     known = {key.id for key in KEYS}
     for name, value in keys.items():
         if name not in known:

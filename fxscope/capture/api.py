@@ -22,7 +22,7 @@ def record(path: str | os.PathLike[str] | None = None, **options: Any) -> Iterat
 
     Args:
         path: Folder of the recording; it may exist if it is empty. Default: ``./<script>-<time>.fxscope``.
-        **options: ``save_tensors``, ``time_launches``, ``fusion_log``, and ``config`` as in ``fxscope run``.
+        **options: ``backend``, ``mode``, ``dynamic``, ``config``, ``save_tensors``, ``time_launches``, ``fusion_log``, as in ``fxscope run``.
 
     Yields:
         The folder. ``fxscope.open`` reads it, during the block too.

@@ -79,17 +79,21 @@ def describe_inputs(nodes: list[Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def describe_constants(gm: Any, nodes: list[Any]) -> list[dict[str, Any]]:
-    """One row per tensor that the graph reads by ``get_attr``."""
-    rows = []
-    for target in dict.fromkeys(str(node.target) for node in nodes if node.op == "get_attr"):
+def constants(gm: Any) -> dict[str, Any]:
+    """What the graph reads by ``get_attr``, by the attribute's name; None for one that is missing."""
+    found = {}
+    for target in dict.fromkeys(str(node.target) for node in gm.graph.nodes if node.op == "get_attr"):
         value = gm
         for part in target.split("."):
             value = getattr(value, part, None)
-        row = describe_value(value)
-        if row["kind"] == "tensor":
-            rows.append({"name": target, **row})
-    return rows
+        found[target] = value
+    return found
+
+
+def describe_constants(gm: Any) -> list[dict[str, Any]]:
+    """One row per tensor among the constants."""
+    rows = ({"name": name, **describe_value(value)} for name, value in constants(gm).items())
+    return [row for row in rows if row["kind"] == "tensor"]
 
 
 def _source_name(source: Any) -> str | None:

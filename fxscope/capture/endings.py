@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import threading
 import traceback
 from collections.abc import Callable
 from typing import Any
 
+from fxscope.capture.facts import torch_folder
 from fxscope.capture.launches import ENTRIES
 from fxscope.capture.recorder import ACTIVE, Recorder
 from fxscope.names import EVENT_FAILURE
@@ -53,9 +53,7 @@ def unhook_threads() -> None:
 
 def _refused(error: Exception) -> bool:
     """``torch.compile(...)`` itself raised (an unknown backend, a scripted module), before anything was called."""
-    torch = os.path.join(
-        os.path.dirname(getattr(sys.modules.get("torch"), "__file__", None) or "torch/"), "__init__.py"
-    )
+    torch = torch_folder() + "__init__.py"
     frames = traceback.extract_tb(error.__traceback__)
     return any(frame.filename == torch and frame.name == "compile" for frame in frames)
 
@@ -86,7 +84,7 @@ def note_ending(recorder: Recorder, error: BaseException | None) -> None:
         {"file": frame.filename, "line": frame.lineno or 0, "function": frame.name, "code": frame.line or ""}
         for frame in frames
     ]
-    torch = os.path.dirname(getattr(sys.modules.get("torch"), "__file__", None) or "torch/") + os.sep
+    torch = torch_folder()
     deepest = next((frame for frame in reversed(stack) if not str(frame["file"]).startswith(torch)), stack[-1])
     cause = error.__cause__
     recorder.artifact(

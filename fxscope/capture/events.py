@@ -16,12 +16,12 @@ elements. A reader must take a missing field as unknown, and ignore fields that 
     values that JSON lacks are given by their repr).
 ``fxscope.graph`` (per graph handed to a backend, before it compiles; within the compile): ``backend`` (name),
     ``backend_module`` (where the callable lives), ``mode`` (str or null), ``options`` (object or null), ``fullgraph`` (bool or null),
-    ``dynamic`` (bool or null), ``nodes`` (all nodes), ``ops`` (call_* nodes), ``graph`` (its number in this process, 0-based), ``inputs``, ``constants``,
+    ``dynamic`` (bool or null), ``ddp`` (bool: DDPOptimizer splits what it gets), ``nodes`` (all nodes), ``ops`` (call_* nodes), ``graph`` (its number in this process, 0-based), ``inputs``, ``constants``,
     ``tensors`` (file under the recording with their values, or null).
     ``inputs``: list, in placeholder order, of {"name", "source" ("L['x']" or null), "kind": "tensor"|"symint"|"symfloat"|
     "symbool"|"object", and for a tensor "dtype" ("torch.float32"), "shape" (list of int, or of str for a symbolic size:
     "s27"), "hint" (list of int or null: the shape at the first call), "stride" (as shape), "stride_hint" (as hint), "device" ("cpu"),
-    "requires_grad", "parameter" (bool), "layout", "subclass" (class name or null); for a symbolic number "expression", "hint"}.
+    "requires_grad", "parameter" (bool), "layout", "subclass" (class name or null); for a symbolic number "expression", "hint"; for an object "type" (class name)}.
     ``constants``: list of {"name" (the attribute that get_attr names), "dtype", "shape", "stride", "device",
     "requires_grad", "parameter"}.
 ``fxscope.launches`` (every second or two where something changed, and at the end): ``at``, ``final`` (bool), ``entries``: list of

@@ -53,6 +53,11 @@ def session_facts(recorder: Recorder) -> dict[str, Any]:
     }
 
 
+def torch_folder() -> str:
+    """Where torch lies, with a separator behind it; asked anew, for a program may import it after recording began."""
+    return os.path.dirname(getattr(sys.modules.get("torch"), "__file__", None) or "torch/") + os.sep
+
+
 def _cwd() -> str | None:
     try:
         return os.getcwd()

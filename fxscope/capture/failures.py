@@ -7,18 +7,17 @@ when torch writes ``dynamo_error`` or ``compilation_metrics``: the exception is 
 
 from __future__ import annotations
 
-import os
 import sys
 from types import CodeType, FrameType
 from typing import Any
 
 from fxscope.capture.eager import calls_before, count_eager
 from fxscope.capture.events import compile_envelope, compile_id_text
+from fxscope.capture.facts import torch_folder
 from fxscope.capture.launches import ENTRIES
 from fxscope.capture.recorder import Recorder
 from fxscope.names import EVENT_FAILURE, EVENT_LIMIT
 
-_TORCH = os.path.dirname(getattr(sys.modules.get("torch"), "__file__", None) or "torch/") + os.sep
 _LIMIT = "Dynamo recompile limit exceeded"
 _DIRECT = ("dynamo_error", "eager_compile_backwards_failure")
 
@@ -113,7 +112,8 @@ def write_failure(recorder: Recorder, error: BaseException, phase: str, compilin
     if code is None:
         code = next((entry.code for entry in reversed(ENTRIES) if entry.id == compile_id), None)
     if stack:
-        deepest = next((frame for frame in reversed(stack) if not frame["file"].startswith(_TORCH)), stack[-1])
+        torch = torch_folder()
+        deepest = next((frame for frame in reversed(stack) if not frame["file"].startswith(torch)), stack[-1])
         place = {key: deepest[key] for key in ("file", "line", "function")}
     elif code is not None:
         place = {"file": code.co_filename, "line": code.co_firstlineno, "function": code.co_name}

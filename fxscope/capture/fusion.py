@@ -26,7 +26,8 @@ def hook_scheduler(module: ModuleType) -> None:
         return logging.Logger.isEnabledFor(logger, level)
 
     def keep(record: logging.LogRecord) -> bool:
-        _lines.setdefault(threading.get_ident(), []).append(record.getMessage())
+        if _wanted():
+            _lines.setdefault(threading.get_ident(), []).append(record.getMessage())
         return really(record.levelno)
 
     logger.isEnabledFor = lambda level: _wanted() or really(level)  # type: ignore[method-assign]

@@ -53,15 +53,15 @@ def _announce(output_graph: Any, gm: Any) -> Entry | None:
             "nodes": len(nodes),
             "ops": sum(node.op.startswith("call_") for node in nodes),
             "inputs": describe_inputs(nodes),
-            "constants": describe_constants(gm, nodes),
-            "tensors": None,
+            "constants": describe_constants(gm),
         }
         for recorder in list(ACTIVE):
+            tensors = None
             if recorder.options.save_tensors:
                 from fxscope.capture.tensors import tensor_file
 
-                payload["tensors"] = tensor_file(entry)
-            recorder.artifact(EVENT_GRAPH, payload, envelope)
+                tensors = tensor_file(entry)
+            recorder.artifact(EVENT_GRAPH, {**payload, "tensors": tensors}, envelope)
     except Exception as error:  # noqa: BLE001 - the compile goes on without our event
         _fault("describing a graph", error)
         return None

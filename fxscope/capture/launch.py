@@ -80,7 +80,7 @@ def exit_status(returncode: int) -> int:
 
 
 def ignores_environment(command: list[str]) -> str | None:
-    """The flag by which a Python command line ignores PYTHONPATH, so that nothing can be recorded; else None."""
+    """The flag by which a Python command line ignores PYTHONPATH or sitecustomize, so that nothing can be recorded; else None."""
     if not os.path.basename(command[0]).startswith("python"):
         return None
     arguments = iter(command[1:])

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from fxscope.capture.describe import constants
 from fxscope.capture.launches import Entry, like
 from fxscope.capture.recorder import ACTIVE
 from fxscope.capture.tracelog import warn
@@ -21,7 +22,7 @@ def tensor_file(entry: Entry) -> str:
 def saving(function: Callable[..., Any], gm: Any, entry: Entry) -> Callable[..., Any]:
     """The compiled function, which at its first call writes ``input:<name>`` and ``constant:<name>`` tensors."""
     names = [str(node.target) for node in gm.graph.nodes if node.op == "placeholder"]
-    values = {f"constant:{name}": value for name, value in _constants(gm).items()}
+    values = {f"constant:{name}": value for name, value in constants(gm).items()}
     path = tensor_file(entry)
     pending = True
 
@@ -35,17 +36,6 @@ def saving(function: Callable[..., Any], gm: Any, entry: Entry) -> Callable[...,
         return function(*args, **kwargs)
 
     return like(first, function)
-
-
-def _constants(gm: Any) -> dict[str, Any]:
-    found = {}
-    for node in gm.graph.nodes:
-        if node.op == "get_attr":
-            value = gm
-            for part in str(node.target).split("."):
-                value = getattr(value, part, None)
-            found[str(node.target)] = value
-    return found
 
 
 def _write(relative: str, values: dict[str, Any]) -> None:

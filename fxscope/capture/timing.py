@@ -14,16 +14,21 @@ _STRIDE = 16
 
 
 class Samples:
-    """Times of one direction of one entry, in seconds."""
+    """Times of one direction of one entry, in seconds: their sum and extremes, for a program may run for weeks."""
 
     def __init__(self) -> None:
-        self.times: list[float] = []
+        self.number = 0
+        self.total = 0.0
+        self.low = float("inf")
+        self.high = 0.0
         self.clock = "host"
         self._pending: list[tuple[Any, Any]] = []
 
     def add(self, seconds: float) -> None:
-        """Take in a time by the host's clock."""
-        self.times.append(seconds)
+        """Take in one time."""
+        self.total += seconds
+        self.low, self.high = min(self.low, seconds), max(self.high, seconds)
+        self.number += 1  # last: the thread that flushes may look at any time
 
     def add_events(self, begin: Any, end: Any) -> None:
         """Take in a pair of device events, to be read when both have passed."""
@@ -39,7 +44,7 @@ class Samples:
         try:
             for begin, end in pending:
                 if end.query():
-                    self.times.append(begin.elapsed_time(end) / 1e3)
+                    self.add(begin.elapsed_time(end) / 1e3)
                 else:
                     self._pending.append((begin, end))
         except RuntimeError:
@@ -47,15 +52,14 @@ class Samples:
 
     def summary(self) -> dict[str, Any] | None:
         """Count, total, mean, extremes of what was collected; None where nothing was sampled."""
-        if not self.times:
+        if not self.number:
             return None
-        total = sum(self.times)
         return {
-            "samples": len(self.times),
-            "total": total,
-            "mean": total / len(self.times),
-            "min": min(self.times),
-            "max": max(self.times),
+            "samples": self.number,
+            "total": self.total,
+            "mean": self.total / self.number,
+            "min": self.low,
+            "max": self.high,
             "clock": self.clock,
         }
 

@@ -154,7 +154,7 @@ def _drawing(recording: Recording, compile_: Compile, options: Mapping[str, Any]
 def _collapse(text: str | None) -> int | set[str] | None:
     if text is None:
         return None
-    return int(text) if text.isdigit() else set(text.split(","))
+    return int(text) if text.isdecimal() else set(text.split(","))
 
 
 def _breaks(recording: Recording, graph: Graph) -> dict[str, str]:

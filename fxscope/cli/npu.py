@@ -299,7 +299,7 @@ def _from_text(source: str, machine: Machine, sizes: tuple[str, ...]) -> Program
     regions = {}
     for size in sizes:
         region, equals, count = size.partition("=")
-        if region not in REGIONS or not equals or not count.isdigit():
+        if region not in REGIONS or not equals or not count.isdecimal():
             raise UsageError(f"--region {size}: write R=BYTES with R one of {', '.join(REGIONS)}")
         regions[region] = int(count)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 
 from fxscope.diagnosis.causes import BreakCause, cause_of, in_library
@@ -10,9 +9,8 @@ from fxscope.diagnosis.context import Context, count
 from fxscope.diagnosis.findings import Evidence, Finding, Severity, kinds, severity_rank
 from fxscope.diagnosis.fixes import change_of, fix_of, place_of
 from fxscope.diagnosis.statement import code_at
+from fxscope.diagnosis.story import plain_function, resumed
 from fxscope.recording.records import GraphBreak
-
-_RESUME = re.compile(r"^torch_dynamo_resume_in_(.+)_at_(\d+)$")
 
 
 def site_of(found: GraphBreak, cause: BreakCause) -> tuple[str, int]:
@@ -93,12 +91,6 @@ def _severity(ids: list[str], skipped: bool) -> Severity:
     return kinds()[ids[0]].severity
 
 
-def plain_function(function: str) -> str:
-    """The user's name of a resumed function."""
-    resumed = _RESUME.match(function)
-    return resumed[1] if resumed else function
-
-
 def _cause_sentence(found: GraphBreak, cause: BreakCause, skipped: bool, ids: list[str]) -> str:
     meaning = kinds()[cause.ids[0]].meaning
     named = f" ({cause.callee.name})" if cause.callee.name and not cause.callee.name.startswith("aten._local") else ""
@@ -127,8 +119,8 @@ def _pieces(context: Context, members: list[GraphBreak]) -> int:
             (compile_.rank, compile_.process, compile_.id.rpartition("/")[0])
             for compile_ in context.recording.compiles
             if compile_.status in ("ok", "empty")
-            and (resumed := _RESUME.match(compile_.function))
-            and (compile_.file, int(resumed[2])) in lines
+            and (behind := resumed(compile_.function))
+            and (compile_.file, behind[1]) in lines
         }
     )
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from fxscope.diagnosis.breaks import plain_function
 from fxscope.diagnosis.context import Context, count
 from fxscope.diagnosis.diagnose import diagnose, explain_records
 from fxscope.diagnosis.findings import Finding, severity_rank
 from fxscope.diagnosis.fixes import place_of
 from fxscope.diagnosis.frames import frames
-from fxscope.diagnosis.story import Change, Frame
+from fxscope.diagnosis.story import Change, Frame, plain_function
 from fxscope.errors import UnreadableError
+from fxscope.source import base_name
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
@@ -87,12 +87,12 @@ def baseline_of(recording: Recording) -> Baseline:
     breaks: dict[tuple[str, str, str, str], int] = {}
     for found in recording.graph_breaks:
         file, _, code = place_of(found)
-        key = (_base(file), plain_function(found.function), code.strip(), found.gb_id or found.kind)
+        key = (base_name(file), plain_function(found.function), code.strip(), found.gb_id or found.kind)
         breaks[key] = breaks.get(key, 0) + found.count
     recompiles: dict[tuple[str, str, str], int] = {}
     for frame in frames(Context(recording)):
         for change in _compiled(frame):
-            name = (_base(frame.place[0]), frame.name, change.ids[0])
+            name = (base_name(frame.place[0]), frame.name, change.ids[0])
             recompiles[name] = recompiles.get(name, 0) + 1
     totals = recording.totals
     return Baseline(
@@ -172,7 +172,7 @@ def violations(recording: Recording, budget: Budget, baseline: Baseline | None =
                 rule="max-compile-seconds",
                 message=f"{totals.compile_seconds:.1f} s of compiling, allowed {budget.max_compile_seconds:g} s",
                 details=tuple(
-                    f"{each.id} {each.function} ({_base(each.file)}:{each.line}): {each.seconds or 0.0:.1f} s"
+                    f"{each.id} {each.function} ({base_name(each.file)}:{each.line}): {each.seconds or 0.0:.1f} s"
                     for each in slow
                 ),
             )
@@ -191,7 +191,7 @@ def break_details(recording: Recording) -> tuple[str, ...]:
         file, line, code = place_of(found)
         first = (found.fix or "").split("\n", 1)[0]
         lines.append(
-            f"{_base(file)}:{line}: {code.strip() or found.kind} [{found.cause}] x{found.count}. {first}".rstrip()
+            f"{base_name(file)}:{line}: {code.strip() or found.kind} [{found.cause}] x{found.count}. {first}".rstrip()
         )
     return tuple(lines)
 
@@ -211,7 +211,7 @@ def _recompile_line(frame: Frame) -> str:
     first = (change.recompile.fix or "").split("\n", 1)[0]
     refused = len(frame.changes) - len(_compiled(frame))
     times = f"x{len(_compiled(frame))}{f' and {refused} refused' if refused else ''}"
-    return f"{_base(frame.place[0])}:{frame.place[1]}: {frame.name} {times}: {change.guard.guard[:120]} [{change.ids[0]}]. {first}".rstrip()
+    return f"{base_name(frame.place[0])}:{frame.place[1]}: {frame.name} {times}: {change.guard.guard[:120]} [{change.ids[0]}]. {first}".rstrip()
 
 
 def _first_break(recording: Recording) -> tuple[str, int]:
@@ -249,7 +249,7 @@ def _beyond(recording: Recording, baseline: Baseline) -> list[Violation]:
                 (
                     record
                     for record in recording.graph_breaks
-                    if place_of(record)[2].strip() == each.code and _base(place_of(record)[0]) == each.file
+                    if place_of(record)[2].strip() == each.code and base_name(place_of(record)[0]) == each.file
                 ),
                 None,
             )
@@ -269,7 +269,7 @@ def _beyond(recording: Recording, baseline: Baseline) -> list[Violation]:
     stories: dict[tuple[str, str, str], Frame] = {}
     for story in frames(Context(recording)) if now.recompiles else ():
         for change in _compiled(story):
-            stories.setdefault((_base(story.place[0]), story.name, change.ids[0]), story)
+            stories.setdefault((base_name(story.place[0]), story.name, change.ids[0]), story)
     for entry in now.recompiles:
         before = told.get((entry.file, entry.function, entry.cause), 0)
         if entry.count > before:
@@ -292,7 +292,3 @@ def _beyond(recording: Recording, baseline: Baseline) -> list[Violation]:
         if number > before:
             found.append(Violation(rule="baseline", message=f"{number} {name}, known {before}"))
     return found
-
-
-def _base(path: str) -> str:
-    return path.replace("\\", "/").rsplit("/", 1)[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
 from fxscope.diagnosis.context import Context, count
@@ -12,23 +11,21 @@ from fxscope.diagnosis.findings import Evidence, Finding
 
 def findings(context: Context) -> list[Finding]:
     """One finding per cache that was bypassed. Misses of a first run are no fault and make none."""
-    bypasses = [event for event in context.recording.cache_events if event.outcome == "bypass"]
+    bypasses: dict[tuple[str, str], list[str]] = {}
+    for event in context.recording.cache_events:
+        if event.outcome == "bypass":
+            bypasses.setdefault((event.cache, event.reason or "no reason in the log"), []).append(
+                event.compile_key or ""
+            )
     found = []
-    for (cache, reason), number in Counter(
-        (event.cache, event.reason or "no reason in the log") for event in bypasses
-    ).items():
-        keys = [
-            event.compile_key or ""
-            for event in bypasses
-            if (event.cache, event.reason or "no reason in the log") == (cache, reason)
-        ]
-        compile_ = context.by_key.get(keys[0]) if keys else None
+    for (cache, reason), keys in bypasses.items():
+        compile_ = context.by_key.get(keys[0])
         found.append(
             Finding(
                 ids=["cache-miss"],
                 category="cost",
                 severity="info",
-                title=f"The {cache} cache was bypassed {count(number, 'time')}: {reason[:120]}",
+                title=f"The {cache} cache was bypassed {count(len(keys), 'time')}: {reason[:120]}",
                 file=compile_.user_file or compile_.file if compile_ else "",
                 line=compile_.user_line or compile_.line if compile_ else 0,
                 function=compile_.function if compile_ else "",
@@ -36,7 +33,7 @@ def findings(context: Context) -> list[Finding]:
                 fix="Remove what the reason names (a custom pass without uuid(), an operator or object that cannot be pickled or hashed), so that the next process finds the compiled code.",
                 gain="compile time of every later process",
                 evidence=[Evidence(kind="compile", text=key, compile_key=key) for key in keys[:20]],
-                cost=float(number),
+                cost=float(len(keys)),
             )
         )
     return found

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from fxscope.diagnosis.breaks import plain_function
 from fxscope.diagnosis.caches import components_of, key_difference
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.diagnose import explain_records
 from fxscope.diagnosis.fixes import place_of
 from fxscope.diagnosis.frames import frames
+from fxscope.diagnosis.story import plain_function
 from fxscope.graph.diff import diff_graphs
 from fxscope.graph.parse import parse_graph
+from fxscope.recording.guards import flat
 from fxscope.recording.records import Compile, Totals
+from fxscope.source import base_name
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
@@ -133,9 +135,9 @@ def _break_deltas(first: Recording, second: Recording) -> list[BreakDelta]:
     for side, recording in enumerate((first, second)):
         for found in recording.graph_breaks:
             file, line, code = place_of(found)
-            key = (_base(file), plain_function(found.function), code.strip(), found.gb_id or found.kind)
+            key = (base_name(file), plain_function(found.function), code.strip(), found.gb_id or found.kind)
             counts[key][side] += found.count
-            sample[key] = (f"{_base(file)}:{line}", found.cause)
+            sample[key] = (f"{base_name(file)}:{line}", found.cause)
     return [
         BreakDelta(
             change=_word(before, after),
@@ -158,7 +160,7 @@ def _recompile_deltas(first: Recording, second: Recording) -> list[RecompileDelt
             for change in frame.changes:
                 if change.recompile.outcome != "compiled":
                     continue  # refused: a limit hit
-                counts[_base(frame.place[0]), frame.name, change.ids[0], change.name][side] += 1
+                counts[base_name(frame.place[0]), frame.name, change.ids[0], change.name][side] += 1
     return [
         RecompileDelta(
             change=_word(before, after),
@@ -196,7 +198,7 @@ def _by_function(recording: Recording) -> dict[tuple[int | None, str, str], list
     found: dict[tuple[int | None, str, str], list[Compile]] = defaultdict(list)
     for compile_ in recording.compiles:
         if compile_.status == "ok":
-            found[compile_.rank, _base(compile_.file), compile_.function].append(compile_)
+            found[compile_.rank, base_name(compile_.file), compile_.function].append(compile_)
     return found
 
 
@@ -206,7 +208,7 @@ def _alone(change: Literal["new", "gone"], left: Compile | None, right: Compile 
     return GraphDelta(
         change=change,
         function=compile_.function,
-        file=_base(compile_.file),
+        file=base_name(compile_.file),
         before=left.key if left else None,
         after=right.key if right else None,
         summary=f"{compile_.nodes or 0} nodes",
@@ -225,7 +227,7 @@ def _pair(first: Recording, left: Compile, second: Recording, right: Compile) ->
     return GraphDelta(
         change="changed",
         function=right.function,
-        file=_base(right.file),
+        file=base_name(right.file),
         before=left.key,
         after=right.key,
         summary=summary,
@@ -252,14 +254,7 @@ def _graph_text(first: Recording, left: Compile, second: Recording, right: Compi
 
 
 def _guard_types(recording: Recording, compile_: Compile) -> Counter[str]:
-    found: Counter[str] = Counter()
-    waiting = list(recording.guards(compile_))
-    while waiting:
-        guard = waiting.pop()
-        if guard.type:
-            found[guard.type] += 1
-        waiting.extend(guard.children)
-    return found
+    return Counter(guard.type for guard in flat(recording.guards(compile_)) if guard.type)
 
 
 def _cache_deltas(first: Recording, second: Recording) -> dict[str, list[str]]:
@@ -277,7 +272,3 @@ def _cache_deltas(first: Recording, second: Recording) -> dict[str, list[str]]:
         if key and other and key != other:
             found[f"{name[1]} ({name[0]})"] = key_difference(parts, others) or [f"{key} -> {other}"]
     return found
-
-
-def _base(path: str) -> str:
-    return path.replace("\\", "/").rsplit("/", 1)[-1]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fxscope.names import EVENT_EAGER, EVENT_LIMIT
-from fxscope.recording.records import Compile, ShapeEvent
+from fxscope.recording.records import Artifact, Compile, ShapeEvent
 from fxscope.recording.state import split_number
 from fxscope.recording.userline import is_user_file
 
@@ -75,12 +75,8 @@ class Context:
                 return {}  # an older or torn record: the diagnosis does without
         return raw if isinstance(raw, dict) else {}
 
-    def payloads(self, name: str) -> list[dict[str, Any]]:
-        """JSON objects of the artifacts of one name, in order; a torn one (the last line of a killed run) is left out."""
-        return [value for _, value in self._payloads(name)]
-
-    def _payloads(self, name: str) -> list[tuple[int, dict[str, Any]]]:
-        """The same, each with the number of its log: one per process."""
+    def payloads(self, name: str) -> list[tuple[Artifact, dict[str, Any]]]:
+        """Artifacts of one name with their JSON objects, in order; a torn one (the last line of a killed run) is left out."""
         found = []
         for artifact in self.recording.artifacts:
             if artifact.name == name:
@@ -88,23 +84,29 @@ class Context:
                     value = json.loads(self.recording.text(artifact.event))
                 except ValueError:
                     continue
-                found.append((split_number(artifact.event)[0], value if isinstance(value, dict) else {}))
+                found.append((artifact, value if isinstance(value, dict) else {}))
         return found
+
+    def log_of(self, artifact: Artifact) -> int:
+        """Number of the log that an artifact lies in: one per process."""
+        return split_number(artifact.event)[0]
 
     @cached_property
     def eager_calls(self) -> dict[tuple[str, int], EagerCalls]:
         """What is known of calls behind the recompile limit, by file and line of the function."""
         found: dict[tuple[str, int], EagerCalls] = {}
-        for hit in self.payloads(EVENT_LIMIT):
+        for _, hit in self.payloads(EVENT_LIMIT):
             known = found.setdefault(_place(hit), EagerCalls())
             if isinstance(hit.get("calls"), int):
                 known.before = hit["calls"]
             known.counting = known.counting or bool(hit.get("counting"))
         eager: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
-        for log, flush in self._payloads(EVENT_EAGER):
+        for artifact, flush in self.payloads(EVENT_EAGER):
             for row in flush.get("entries") or []:
                 if isinstance(row, dict) and isinstance(row.get("calls"), int):
-                    eager[_place(row)][log] = row["calls"]  # a running total of its process: the last one holds
+                    eager[_place(row)][self.log_of(artifact)] = row[
+                        "calls"
+                    ]  # a running total of its process: the last one holds
         for place, calls in eager.items():
             found.setdefault(place, EagerCalls(counting=True)).eager = sum(calls.values())
         return found
@@ -146,6 +148,10 @@ class Context:
     def try_command(self, change: str) -> str:
         """The command that tries one change."""
         return f"fxscope try --what {shlex.quote(change)} {self.script}"
+
+    def report_command(self) -> str:
+        """The command that shows what an edit changed."""
+        return f"fxscope run --headless -o after.fxscope {self.script} && fxscope report after.fxscope"
 
     def check_command(self, budget: str) -> str:
         """The command that holds a budget after an edit."""

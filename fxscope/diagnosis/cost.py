@@ -12,6 +12,7 @@ from fxscope.diagnosis.context import Context, count, short_seconds, user_place
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.launch_bound import launch_bound, operations
 from fxscope.diagnosis.statement import code_at
+from fxscope.recording.guards import flat
 from fxscope.recording.records import Compile
 
 _SHORT_RUN_SECONDS = 3.0  # compile time below this is no reason to speak of amortisation
@@ -145,8 +146,9 @@ def _guards(context: Context, compiles: list[Compile]) -> list[Finding]:
     compile_, latency = max(slow, key=lambda pair: pair[1] * (pair[0].calls or 1))
     file, line = user_place(compile_)
     parts: dict[str, int] = defaultdict(int)
-    for guard in _flat(context, compile_):
-        parts[re.sub(r"\[[^\]]*\]|\.\w+$", "", guard)] += 1
+    for guard in flat(context.recording.guards(compile_)):
+        if guard.type:
+            parts[re.sub(r"\[[^\]]*\]|\.\w+$", "", guard.source)] += 1
     top = ", ".join(
         f"{number} under {name or 'the frame'}" for name, number in sorted(parts.items(), key=lambda item: -item[1])[:3]
     )
@@ -176,17 +178,6 @@ def _guards(context: Context, compiles: list[Compile]) -> list[Finding]:
             cost=latency * 1e-6 * (compile_.calls or 1),
         )
     ]
-
-
-def _flat(context: Context, compile_: Compile) -> list[str]:
-    found = []
-    waiting = list(context.recording.guards(compile_))
-    while waiting:
-        guard = waiting.pop()
-        if guard.type:
-            found.append(guard.source)
-        waiting.extend(guard.children)
-    return found
 
 
 def _ddp(context: Context, compiles: list[Compile]) -> list[Finding]:

@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from fxscope.source import base_name
+
 Category = Literal["recompiles", "breaks", "nothing-compiled", "failure", "cost", "wrong"]
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: tuple[str, ...] = ("high", "medium", "low", "info")
@@ -80,7 +82,7 @@ class Finding(msgspec.Struct, kw_only=True):
     @property
     def site(self) -> str:
         """``basename:line``, "" where the finding concerns the whole run."""
-        return f"{self.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{self.line}" if self.file else ""
+        return f"{base_name(self.file)}:{self.line}" if self.file else ""
 
 
 def load_toml(name: str) -> dict[str, dict[str, str]]:

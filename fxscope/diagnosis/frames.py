@@ -10,6 +10,7 @@ from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.guards import GuardCause, cause_of_guard
 from fxscope.diagnosis.sharpen import sharpen
 from fxscope.diagnosis.story import Change, Frame
+from fxscope.recording.guards import flat
 from fxscope.recording.records import FailedGuard
 from fxscope.recording.userline import is_user_file
 
@@ -74,13 +75,9 @@ def _of_strings(context: Context, frame: Frame) -> set[str]:
         looked.add(change.name)
         compile_ = context.by_key.get(change.recompile.key)
         items = re.compile(rf"{re.escape(change.guard.source)}\[[^\]]+\] == '")
-        waiting = list(context.recording.guards(compile_)) if compile_ is not None else []
-        while waiting:
-            guard = waiting.pop()
-            if items.search(guard.expression):
-                found.add(change.name)
-                break
-            waiting.extend(guard.children)
+        guards = context.recording.guards(compile_) if compile_ is not None else []
+        if any(items.search(guard.expression) for guard in flat(guards)):
+            found.add(change.name)
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 
@@ -53,18 +52,10 @@ def operations(compile_: Compile) -> int:
 def _with_cuda_graphs(context: Context) -> set[str]:
     """Keys of the compiles whose mode or options ask for CUDA graphs."""
     found = set()
-    for artifact in context.recording.artifacts:
-        if artifact.name != EVENT_GRAPH or not artifact.compile_key:
-            continue
-        try:
-            value = json.loads(context.recording.text(artifact.event))
-        except ValueError:
-            continue  # the torn last line of a killed run
-        options = value.get("options") if isinstance(value, dict) else None
-        if isinstance(value, dict) and (
-            value.get("mode") in ("reduce-overhead", "max-autotune")
-            or (isinstance(options, dict) and options.get("triton.cudagraphs") is True)
-        ):
+    for artifact, value in context.payloads(EVENT_GRAPH):
+        options = value.get("options")
+        asked = isinstance(options, dict) and options.get("triton.cudagraphs") is True
+        if artifact.compile_key and (asked or value.get("mode") in ("reduce-overhead", "max-autotune")):
             found.add(artifact.compile_key)
     return found
 

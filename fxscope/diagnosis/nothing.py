@@ -69,7 +69,7 @@ def _empty(context: Context) -> list[Finding]:
                 "and give it a forward of your own instead of a bare nn.Sequential, or mend the breaks that this report names."
             ),
             gain="the model runs compiled at all",
-            verify=f"fxscope run --headless -o after.fxscope {context.script} && fxscope report after.fxscope",
+            verify=context.report_command(),
             evidence=[
                 Evidence(kind="compile", text=f"{each.id} {each.function}: {each.status}", compile_key=each.key)
                 for each in recording.compiles[:10]
@@ -96,7 +96,7 @@ def _left_alone(context: Context, first: Compile) -> Finding:
             "or compile the caller, which has operations of its own."
         ),
         gain="the function runs compiled at all",
-        verify=f"fxscope run --headless -o after.fxscope {context.script} && fxscope report after.fxscope",
+        verify=context.report_command(),
         evidence=[Evidence(kind="compile", text=f"{first.id} {first.function}: {first.status}", compile_key=first.key)],
         cost=1.0,
     )
@@ -160,7 +160,7 @@ def _nothing(context: Context) -> Finding:
         cause=why,
         fix=fix,
         gain="the model runs compiled at all",
-        verify=f"fxscope run --headless -o after.fxscope {context.script} && fxscope report after.fxscope",
+        verify=context.report_command(),
         evidence=[Evidence(kind="note", text="no compile in the log")],
         cost=1.0,
     )

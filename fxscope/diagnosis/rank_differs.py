@@ -103,7 +103,7 @@ def diverging_breaks(ranks: list[RankSummary]) -> list[Finding]:
                 title=f"{rank_names(have)} {'breaks' if len(have) == 1 else 'break'} the graph at {place}, "
                 f"{the_others(others)} {'does' if len(others) == 1 else 'do'} not",
                 file=file,
-                line=int(line) if line.isdigit() else 0,
+                line=int(line) if line.isdecimal() else 0,
                 cause=f"{'; '.join(what)}: the line runs, or breaks, on some ranks only, so their graphs and collectives differ.",
                 fix="Take the condition out of the compiled function, or let every rank run the same code there.",
                 evidence=told_together(ranks, ((s, f"{count} breaks there") for s, count in counts)),

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from fxscope.recording.metrics import union_seconds as union_of
 from fxscope.recording.rank_summary import RankCompile, RankSummary
 from fxscope.recording.spans import spans
 
@@ -106,9 +107,4 @@ def comparable(ranks: Iterable[RankSummary]) -> bool:
 
 def union_seconds(compiles: Iterable[RankCompile]) -> float:
     """Seconds in which at least one of these compiles."""
-    total = position = 0.0
-    for compile_ in sorted(compiles, key=lambda c: c.started):
-        end = compile_.started + compile_.seconds
-        total += max(0.0, end - max(position, compile_.started))
-        position = max(position, end)
-    return total
+    return union_of([(compile_.started, compile_.started + compile_.seconds) for compile_ in compiles])

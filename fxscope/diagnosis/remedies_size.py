@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from fxscope.diagnosis.guards import MARKED, TWO_SIZES
@@ -84,12 +86,8 @@ def size_zero_one(frame: Frame, change: Change) -> Remedy:
     name = change.name or "x"
     dim = change.dim
     if dim is None:
-        text = change.guard.source or change.guard.guard
-        dim = (
-            int(text[text.rfind("[") + 1 : text.rfind("]")])
-            if text.rstrip().endswith("]") and text[text.rfind("[") + 1 : text.rfind("]")].isdigit()
-            else 0
-        )
+        found = re.search(r"\[([0-9]{1,9})\]\s*$", change.guard.source or change.guard.guard)
+        dim = int(found[1]) if found else 0
     argument = name if name.isidentifier() else "x"
     return Remedy(
         fix=(

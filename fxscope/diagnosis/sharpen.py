@@ -10,6 +10,7 @@ from fxscope.diagnosis.guards import TWO_SIZES, guarded_source, name_of
 from fxscope.diagnosis.owner import is_enum, own_constant
 from fxscope.diagnosis.program import files_of, static_marks
 from fxscope.diagnosis.story import Change, Frame
+from fxscope.recording.guards import flat
 from fxscope.recording.records import ShapeEvent
 from fxscope.recording.userline import is_user_file
 from fxscope.source import SourceLine
@@ -116,13 +117,10 @@ def _in_thread(context: Context, change: Change) -> bool:
 def _tensor_sizes(context: Context, change: Change, source: str) -> list[str] | None:
     """Sizes (``None`` for a dynamic one) that the new entry guards of a tensor at ``source``; None where there is none."""
     compile_ = context.by_key.get(change.recompile.key)
-    waiting = list(context.recording.guards(compile_)) if compile_ is not None else []
-    while waiting:
-        guard = waiting.pop()
+    for guard in flat(context.recording.guards(compile_) if compile_ is not None else []):
         if guard.type == "TENSOR_MATCH" and guard.source == source:
             sizes = re.search(r"\bsize=\[([^\]]*)\]", guard.expression)
             return [size.strip() for size in sizes[1].split(",")] if sizes else []
-        waiting.extend(guard.children)
     return None
 
 

@@ -45,7 +45,7 @@ def _source(path: str) -> tuple[str, ast.Module | None]:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
             return "", None
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
             text = file.read()
         return text, _within_reach(ast.parse(text))
     except (OSError, *_UNPARSED):
@@ -96,6 +96,12 @@ def source_text(path: str) -> str:
     return _source(path)[0]
 
 
+def source_lines(path: str) -> list[str]:
+    """Lines of a source file as Python counts them: a form feed, at which ``str.splitlines`` splits too, ends none."""
+    text = source_text(path)
+    return text.removesuffix("\n").split("\n") if text else []
+
+
 def source_tree(path: str) -> ast.Module | None:
     """Syntax tree of a source file, None where it cannot be had."""
     return _source(path)[1]
@@ -103,7 +109,7 @@ def source_tree(path: str) -> ast.Module | None:
 
 def code_at(path: str, line: int) -> str:
     """One line of a source file, stripped; "" where it cannot be had."""
-    lines = source_text(path).splitlines()
+    lines = source_lines(path)
     return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
 
@@ -116,7 +122,7 @@ def statement_at(path: str, line: int, code: str) -> Statement | None:
         code: The line as logged; the file is believed only where it has the same text there.
     """
     text, tree = _source(path)
-    lines = text.splitlines()
+    lines = source_lines(path)
     logged = code.strip()
     if tree is not None and 0 < line <= len(lines) and (not logged or logged in lines[line - 1]):
         found = _innermost(tree, line)

@@ -10,7 +10,19 @@ import msgspec
 from fxscope.recording.records import FailedGuard, LimitHit, Recompile
 from fxscope.source import SourceLine
 
-_RESUME = re.compile(r"^torch_dynamo_resume_in_(.+)_at_(\d+)$")
+_RESUME = re.compile(r"^torch_dynamo_resume_in_(.+)_at_(\d{1,9})$")
+
+
+def resumed(function: str) -> tuple[str, int] | None:
+    """The user's function, and the line behind which it resumes after a graph break; None for any other frame."""
+    found = _RESUME.match(function)
+    return (found[1], int(found[2])) if found else None
+
+
+def plain_function(function: str) -> str:
+    """The user's name of a function, of a resumed one too."""
+    found = resumed(function)
+    return found[0] if found else function
 
 
 class Change(msgspec.Struct, kw_only=True):
@@ -60,13 +72,12 @@ class Frame(msgspec.Struct, kw_only=True):
     @property
     def resumed(self) -> bool:
         """The frame resumes behind a graph break."""
-        return bool(_RESUME.match(self.function))
+        return resumed(self.function) is not None
 
     @property
     def name(self) -> str:
         """The function's name as its user knows it."""
-        resumed = _RESUME.match(self.function)
-        return resumed[1] if resumed else self.function
+        return plain_function(self.function)
 
     def settle(self) -> None:
         """Fill ``values`` and ``refused`` from ``changes``, in one pass: a story may have ten thousand."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from typing import Any
 
@@ -10,9 +9,7 @@ from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.program import dynamo_settings, files_of
 from fxscope.diagnosis.statement import code_at
-from fxscope.recording.state import split_number
-
-_EVENT = "fxscope.config"
+from fxscope.names import EVENT_CONFIG
 
 
 def findings(context: Context) -> list[Finding]:
@@ -65,16 +62,10 @@ def _by_program(context: Context) -> list[Finding]:
 def _values_by_thread(context: Context) -> dict[int, dict[Any, dict[str, Any]]]:
     """Log (one per process) -> thread -> settings that differ from their defaults."""
     found: dict[int, dict[Any, dict[str, Any]]] = defaultdict(dict)
-    for artifact in context.recording.artifacts:
-        if artifact.name != _EVENT:
-            continue
-        try:
-            value = json.loads(context.recording.text(artifact.event))
-        except ValueError:
-            continue  # the torn last line of a killed run
-        values = value.get("values") if isinstance(value, dict) else None
+    for artifact, value in context.payloads(EVENT_CONFIG):
+        values = value.get("values")
         if isinstance(values, dict):
-            threads = found[split_number(artifact.event)[0]]
+            threads = found[context.log_of(artifact)]
             threads.setdefault((str(value.get("thread")), bool(value.get("main"))), {}).update(values)
     return found
 

@@ -79,7 +79,7 @@ def parse_change(text: str) -> Change:
         return Change(name=text, environment={"TORCH_COMPILE_DISABLE": "1"})
     if kind in ("dynamic", "no-dynamic") and not value:
         return Change(name=text, options=(f"--{kind}",))
-    if kind == "limit" and value.isdigit():
+    if kind == "limit" and value.isdecimal():
         return Change(
             name=text,
             options=(

@@ -51,7 +51,7 @@ _ARTIFACT_TAKERS: dict[str, Callable[[State, Process, int, Event, LogIndex], Non
     names.EVENT_GRAPH: recorder.take_graph_facts,
     names.EVENT_LAUNCHES: recorder.take_launches,
     names.EVENT_FAILURE: recorder.take_failure,
-    "fxscope.limit": recorder.take_limit,
+    names.EVENT_LIMIT: recorder.take_limit,
 }
 # Events that the reader knows although no record needs them; the rest are counted as unknown.
 KNOWN = frozenset(

@@ -10,7 +10,7 @@ from fxscope.source import SourceLine
 from fxscope.trace.line import BadEnvelope, decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
 _ENTRY = re.compile(r"^((?:\| )*)\+- (.*)$")
 _MANAGER = re.compile(
@@ -76,6 +76,15 @@ def _guard(body: str, depth: int, full_path: Callable[[str], str]) -> Guard:
             file=full_path(asked[2]), line=int(asked[3]), function=asked[4], code=(asked[1] or "").strip()
         )
     return guard
+
+
+def flat(roots: Iterable[Guard]) -> Iterator[Guard]:
+    """Every guard of a tree, each before its children."""
+    waiting = list(roots)[::-1]
+    while waiting:
+        guard = waiting.pop()
+        yield guard
+        waiting.extend(reversed(guard.children))
 
 
 def parse_guard_json(text: str, resolve: Callable[[Any], tuple[SourceLine, ...]]) -> list[Guard]:

@@ -43,7 +43,7 @@ def integer(value: Any, otherwise: int | None) -> int | None:
 
 
 def seconds(metrics: dict[str, Any], name: str) -> float | None:
-    """A duration, whichever of its two notations the log has: ``<name>_s`` or microseconds under its newer name."""
+    """A duration, whichever of its two notations the log has: ``<name>_time_s`` or microseconds under its newer name."""
     direct = number(metrics.get(f"{name}_time_s"))
     if direct is not None:
         return direct

@@ -13,6 +13,7 @@ from fxscope.recording.automatic import recompiles_in_time
 from fxscope.recording.builder import Builder, split_number
 from fxscope.recording.lookup import find_compile, find_text
 from fxscope.recording.session import build_session, is_live, read_session_file
+from fxscope.recording.state import event_number
 from fxscope.recording.totals import count_totals, count_unknown
 from fxscope.trace.bytesource import ByteSource, allow_files
 from fxscope.trace.folder import begin_order, find_logs, list_new
@@ -197,7 +198,7 @@ class Recording:
         """Number and name of every event, log by log."""
         for log, index in enumerate(self._builder.logs):
             for number in range(len(index)):
-                yield log << 32 | number, index.names[index.kinds[number]]
+                yield event_number(log, number), index.names[index.kinds[number]]
 
     def key_of(self, event: int) -> str | None:
         """Key of the compile that an event belongs to (a compile's own, or ``!2`` for an autograd graph); None outside one."""

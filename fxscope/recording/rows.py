@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from fxscope.recording.breaks import BreakText, parse_break
@@ -11,6 +10,7 @@ from fxscope.recording.recompiles import parse_reason, read_reasons
 from fxscope.recording.records import GraphBreak, Recompile
 from fxscope.recording.state import State, inherit
 from fxscope.recording.userline import deepest_user_line, is_user_file
+from fxscope.source import base_name
 
 if TYPE_CHECKING:
     from fxscope.recording.process import Attempt, Process
@@ -50,7 +50,7 @@ def take_break(state: State, process: Process, number: int, event: Event, index:
 def _new_break(state: State, text: BreakText) -> GraphBreak:
     own = deepest_user_line(text.stack)
     row = GraphBreak(
-        site=f"{os.path.basename(text.file.replace(chr(92), '/'))}:{text.line}",
+        site=f"{base_name(text.file)}:{text.line}",
         file=text.file,
         line=text.line,
         function=text.function,

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
 from html import escape
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from fxscope.diagnosis.breaks import plain_function
 from fxscope.diagnosis.context import Context, short_seconds
 from fxscope.diagnosis.diagnose import explain_records
 from fxscope.diagnosis.failures import headline, place_of_failure
 from fxscope.diagnosis.fixes import place_of
 from fxscope.diagnosis.frames import frames
-from fxscope.diagnosis.statement import source_text
+from fxscope.diagnosis.statement import source_lines
+from fxscope.diagnosis.story import plain_function
+from fxscope.recording.guards import flat
 from fxscope.recording.userline import is_user_file
 from fxscope.report.safe import plain_line
 
@@ -97,9 +98,9 @@ def annotate(recording: Recording, only: str | None = None) -> list[SourceFile]:
         wanted = path.replace("\\", "/").endswith(only.replace("\\", "/")) if only else is_user_file(path)
         if not wanted:
             continue
-        text = source_text(path)
-        lines = dict(enumerate(text.splitlines(), 1)) if text else dict(sorted(logged[path].items()))
-        found.append(SourceFile(path=path, lines=lines, marks=dict(by_line), complete=bool(text)))
+        whole = source_lines(path)
+        lines = dict(enumerate(whole, 1)) if whole else dict(sorted(logged[path].items()))
+        found.append(SourceFile(path=path, lines=lines, marks=dict(by_line), complete=bool(whole)))
     return sorted(
         found,
         key=lambda file: (
@@ -147,24 +148,21 @@ def _mark_frames(recording: Recording, marks: dict[str, dict[int, Marks]]) -> No
         mark = marks[frame.place[0]][frame.place[1]]
         mark.recompiles += len(frame.changes)
         told = {(change.ids[0], change.name): change for change in frame.changes}
+        numbers = Counter((change.ids[0], change.name) for change in frame.changes)
         for (cause, name), change in told.items():
-            number = sum((each.ids[0], each.name) == (cause, name) for each in frame.changes)
             first = (change.recompile.fix or "").split("\n", 1)[0]
-            mark.notes.append(f"recompile x{number} {cause}: {change.guard.guard[:100]}. {first}")
+            mark.notes.append(f"recompile x{numbers[cause, name]} {cause}: {change.guard.guard[:100]}. {first}")
         if frame.limit is not None:
             mark.notes.append(f"{frame.limit.limit} reached: later variants run eager")
 
 
 def _mark_guards(recording: Recording, marks: dict[str, dict[int, Marks]], logged: dict[str, dict[int, str]]) -> None:
     for compile_ in recording.compiles:
-        waiting = list(recording.guards(compile_)) if compile_.guards else []
-        while waiting:
-            guard = waiting.pop()
+        for guard in flat(recording.guards(compile_)) if compile_.guards else ():
             if guard.type and guard.asked is not None and guard.asked.line and _absolute(guard.asked.file):
                 marks[guard.asked.file][guard.asked.line].guards += 1
                 if guard.asked.code:
                     logged[guard.asked.file].setdefault(guard.asked.line, guard.asked.code)
-            waiting.extend(guard.children)
 
 
 def _absolute(path: str) -> bool:
@@ -226,10 +224,11 @@ def print_files(files: list[SourceFile], console: Console, *, whole: bool = Fals
 
 def html(files: list[SourceFile], title: str) -> str:
     """One self-contained page, every file whole."""
+    title = escape(plain_line(title))
     body = "".join(_html_file(file) for file in files) or "<p>Nothing of the program's own source is marked.</p>"
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-        f"<title>{escape(title)}</title><style>{_CSS}</style></head><body><h1>{escape(title)}</h1>"
+        f"<title>{title}</title><style>{_CSS}</style></head><body><h1>{title}</h1>"
         "<p>F failures, B graph breaks, R recompiles, G guards asked for by the line, EAGER given up, seconds of compiling, x calls of compiled entries.</p>"
         f"{body}</body></html>\n"
     )
@@ -253,8 +252,12 @@ def _html_file(file: SourceFile) -> str:
             f'<tr class="{kind}"><td class="m">{escape(mark.margin) if mark else ""}</td><td class="n">{number}</td>'
             f"<td><pre>{escape(plain_line(source))}</pre>{notes}</td></tr>"
         )
-    note = "" if file.complete else "<p>The file is not here: only lines that the log carries.</p>"
-    return f"<h2>{escape(file.path)}</h2>{note}<table>{''.join(rows)}</table>"
+    note = (
+        ""
+        if file.complete
+        else "<p>The file is not here, or says something else now: only lines that the log carries.</p>"
+    )
+    return f"<h2>{escape(plain_line(file.path))}</h2>{note}<table>{''.join(rows)}</table>"
 
 
 _CSS = (

@@ -11,10 +11,11 @@ from fxscope.diagnosis.diagnose import diagnose
 from fxscope.errors import UsageError
 from fxscope.graph.load import load_graph, recorded_symbols
 from fxscope.graph.repro import repro
-from fxscope.names import SESSION_FILE
+from fxscope.names import EVENT_CONFIG, EVENT_SESSION, SESSION_FILE
 from fxscope.recording.lookup import parse_stage
 from fxscope.recording.process import triple_of
 from fxscope.recording.recording import open_recording
+from fxscope.recording.state import event_number, split_number
 from fxscope.report.safe import plain
 from fxscope.report.scrub import scrub
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from fxscope.trace.index import Event
 
 # Events without a compile id that a reader needs: interned strings, versions, settings.
-_GLOBAL = frozenset({"fxscope.session", "fxscope.config", "torch_version"})
+_GLOBAL = frozenset({EVENT_SESSION, EVENT_CONFIG, "torch_version"})
 
 
 def bundle(path: str | Path, graph_id: str, stage: str, out: Path, hide: frozenset[Topic]) -> list[str]:
@@ -56,11 +57,11 @@ def bundle(path: str | Path, graph_id: str, stage: str, out: Path, hide: frozens
     outside = set()
     if triple_of(frame) == (None, None, None):
         outside = {number for number, _ in recording.events() if recording.key_of(number) == compile_.key}
-    first = known >> 32 << 32
+    log_number, _ = split_number(known)
     recording.close()
 
     def wanted(event: Event) -> bool:
-        if event.name == "str" or first + event.number in outside:
+        if event.name == "str" or event_number(log_number, event.number) in outside:
             return True
         if event.envelope.get("frame_id") is None:
             return event.name == "artifact" and isinstance(event.value, dict) and event.value.get("name") in _GLOBAL

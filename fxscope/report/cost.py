@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from fxscope.diagnosis.story import resumed
+from fxscope.recording.process import without_attempt
+from fxscope.source import base_name
+
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
     from fxscope.recording.records import Compile, GraphBreak, Recompile
-
-_RESUME = re.compile(r"^torch_dynamo_resume_in_.*_at_(\d+)$")
 
 
 class LineCost(msgspec.Struct, kw_only=True):
@@ -32,7 +33,7 @@ class LineCost(msgspec.Struct, kw_only=True):
     @property
     def site(self) -> str:
         """``basename:line``."""
-        return f"{self.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{self.line}"
+        return f"{base_name(self.file)}:{self.line}"
 
 
 def line_costs(recording: Recording) -> list[LineCost]:
@@ -64,16 +65,15 @@ def _line_of(
     broke = by_compile.get(row.key)
     if broke is not None and row.status in ("restarted", "skipped", "failed"):
         return broke.user_file, broke.user_line, "break"
-    base = re.sub(r"_\d+(#|$)", r"\1", row.key)
-    recompile = recompiles.get(row.key) or recompiles.get(base)
+    recompile = recompiles.get(row.key) or recompiles.get(without_attempt(row.key))
     if recompile is not None:
         for failed in recompile.failed[:1]:
             if failed.asked_file and failed.asked_line and failed.asked_file == row.file:
                 return failed.asked_file, failed.asked_line, "recompile"
         return recompile.user_file or recompile.file, recompile.user_line or recompile.line, "recompile"
-    resumes = _RESUME.match(row.function)
+    resumes = resumed(row.function)
     if resumes:
-        behind = breaks.get((row.file, int(resumes[1])))
+        behind = breaks.get((row.file, resumes[1]))
         if behind is not None:
             return behind.user_file, behind.user_line, "break"
         return row.user_file or row.file, row.user_line or row.line, "break"

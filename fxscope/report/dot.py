@@ -113,8 +113,14 @@ class _Picture:
                 box = self._box(boxes, inner.get(node.name, "")) if clusters and collapse is None else drawing
                 self._node(box, node, shown)
         self._edges(drawing, nodes)
+        callers: dict[str, list[str]] = {}
+        for node in self.graph.nodes:
+            for name in dict.fromkeys(node.subgraphs):
+                callers.setdefault(name, []).append(node.name)
         for name, nested in self.graph.subgraphs.items():
-            self._nested(drawing, name, nested)
+            shown_callers = [caller for caller in callers.get(name, ()) if caller in self.ids]
+            if shown_callers or not callers:
+                self._nested(drawing, name, nested, shown_callers)
 
     def _box(self, boxes: dict[str, Any], path: str) -> Any:
         """The cluster of a module, inside those of the modules around it."""
@@ -206,13 +212,10 @@ class _Picture:
                 label = shape_text(by_name[name])
                 drawing.add_edge(pydot.Edge(start, end, **({"label": quoted(label)} if label else {})))
 
-    def _nested(self, drawing: Any, name: str, nested: Graph) -> None:
+    def _nested(self, drawing: Any, name: str, nested: Graph, callers: list[str]) -> None:
         """A graph of a higher-order operator: a dashed box, and a dashed edge to what calls it."""
         import pydot
 
-        callers = [node for node in self.graph.nodes if name in node.subgraphs and node.name in self.ids]
-        if not callers and any(node.subgraphs for node in self.graph.nodes):
-            return
         prefix = f"{self.prefix}_{len(self.ids)}_{self.clusters}_"
         self.clusters += 1
         box = pydot.Cluster(f"{prefix}box", label=quoted(name), style=quoted("dashed,rounded"), color=quoted("#666666"))
@@ -220,10 +223,10 @@ class _Picture:
         inner.draw(box, None, None, clusters=False)
         self.kinds.update(inner.kinds)
         drawing.add_subgraph(box)
-        for node in callers:
+        for caller in callers:
             if nested.nodes:
                 last = inner.ids[nested.nodes[-1].name]
-                edge = pydot.Edge(last, self.ids[node.name], style="dashed", label=quoted("calls"), dir="back")
+                edge = pydot.Edge(last, self.ids[caller], style="dashed", label=quoted("calls"), dir="back")
                 drawing.add_edge(edge)
 
     def legend(self, drawing: Any) -> None:

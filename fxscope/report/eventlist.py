@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from fxscope.errors import UsageError
+from fxscope.recording.process import without_attempt
 from fxscope.report.safe import plain, plain_line
 
 if TYPE_CHECKING:
@@ -88,10 +89,8 @@ def event_rows(recording: Recording, *, kind: str | None, graph_id: str | None, 
 def _belongs(key: str | None, wanted: str) -> bool:
     if key is None:
         return False
-    base, hash_, use = key.partition("#")
-    without_attempt = base.split("_", 1)[0] + hash_ + use
-    bare = without_attempt.rpartition(":")[2]
-    return wanted in (key, without_attempt, bare, key.rpartition(":")[2])
+    bare = key.rpartition(":")[2]
+    return wanted in (key, without_attempt(key), bare, without_attempt(bare))
 
 
 def event_lines(row: EventRow, *, payload: bool) -> str:

@@ -67,10 +67,10 @@ def write_artifacts(recording: Recording, folder: Path) -> tuple[int, int]:
             key = recording.key_of(event)
             place = folder / ("outside" if key is None else safe_name(key.replace("!", "ca").replace("/", "-")))
             place.mkdir(parents=True, exist_ok=True)
-            text = recording.text(event)
-            (place / f"{number:05d}_{safe_name(name)}{suffix}").write_text(text, encoding="utf-8", errors="replace")
+            written = recording.text(event).encode("utf-8", "replace")
+            (place / f"{number:05d}_{safe_name(name)}{suffix}").write_bytes(written)
             number += 1
-            total += len(text)
+            total += len(written)
     except OSError as error:
         raise FxscopeError(f"cannot write {error.filename or folder}: {error.strerror or error}") from error
     return number, total

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fxscope.diagnosis.budget import Violation
 from fxscope.diagnosis.findings import Finding
 from fxscope.report.safe import plain
+from fxscope.report.sarif import relative
 
 _COMMANDS = {"high": "error", "medium": "warning", "low": "notice", "info": "notice"}
 
@@ -32,11 +33,7 @@ def failure(violation: Violation, root: str = "") -> str:
 
 
 def _command(command: str, file: str, line: int, title: str, text: str, root: str) -> str:
-    base = root.replace("\\", "/").rstrip("/")
-    path = file.replace("\\", "/")
-    if base and path.startswith(base + "/"):
-        path = path[len(base) + 1 :]
-    properties = {"file": path, "line": str(line) if line else "", "title": f"fxscope: {title}"}
+    properties = {"file": relative(file, root), "line": str(line) if line else "", "title": f"fxscope: {title}"}
     written = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value)
     return f"::{command} {written}::{_data(plain(text))}"
 

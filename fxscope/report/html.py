@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fxscope.errors import FxscopeError, MissingError
+from fxscope.recording.guards import flat
 from fxscope.recording.spans import spans
 from fxscope.report.blocks import blocks
 from fxscope.report.columns import FEW_RANKS, same_on_ranks
@@ -198,10 +199,7 @@ def _shape_lines(recording: Recording) -> dict[str, list[str]]:
 def _guard_lines(guards: list[Guard]) -> str:
     """The checks of a tree, one a line, with the line that asked."""
     lines = []
-    waiting = list(reversed(guards))
-    while waiting:
-        guard = waiting.pop()
-        waiting.extend(reversed(guard.children))
+    for guard in flat(guards):
         if guard.type:
             asked = f"  # {guard.asked.site} {guard.asked.code}" if guard.asked else ""
             lines.append(f"{guard.type:<20} {guard.expression}{asked}")

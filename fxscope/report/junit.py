@@ -48,5 +48,5 @@ def junit(name: str, rules: list[str], violations: list[Violation], seconds: flo
 
 
 def _xml(text: str) -> str:
-    """XML 1.0 has no way to write most control characters, so they are spelt out."""
-    return plain(text)
+    """XML 1.0 has no way to write most control characters nor U+FFFE and U+FFFF, so they are spelt out."""
+    return plain(text).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")

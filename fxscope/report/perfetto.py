@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def perfetto(recording: Recording) -> Iterator[str]:
-    """The document in pieces, one event a line; the compile phases, recompiles and failures as instants, ranks as processes."""
+    """The document in pieces, one event a line; the compile phases, recompiles and limit hits as instants, ranks as processes."""
     yield '{"displayTimeUnit": "ms", "traceEvents": [\n'
     separator = ""
     for event in _events(recording):

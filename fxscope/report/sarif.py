@@ -57,7 +57,7 @@ def _result(finding: Finding, used: list[str], root: str) -> dict[str, Any]:
         "properties": {"ids": finding.ids, "severity": finding.severity},
         # Line numbers move; the same cause in the same function is the same result.
         "partialFingerprints": {
-            "fxscope/v1": f"{finding.ids[0]}:{_relative(finding.file, root)}:{finding.function}:{finding.code}"
+            "fxscope/v1": f"{finding.ids[0]}:{relative(finding.file, root)}:{finding.function}:{finding.code}"
         },
     }
     if finding.file:
@@ -67,7 +67,7 @@ def _result(finding: Finding, used: list[str], root: str) -> dict[str, Any]:
         result["locations"] = [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": _uri(_relative(finding.file, root))},
+                    "artifactLocation": {"uri": _uri(relative(finding.file, root))},
                     "region": region,
                 },
                 "logicalLocations": [{"name": finding.function, "kind": "function"}] if finding.function else [],
@@ -76,7 +76,8 @@ def _result(finding: Finding, used: list[str], root: str) -> dict[str, Any]:
     return result
 
 
-def _relative(path: str, root: str) -> str:
+def relative(path: str, root: str) -> str:
+    """A path below ``root`` as seen from there, any other as it is; with slashes, whichever system wrote it."""
     clean = path.replace("\\", "/")
     base = root.replace("\\", "/").rstrip("/")
     if base and PurePosixPath(clean).is_relative_to(base):
@@ -88,4 +89,6 @@ def _uri(path: str) -> str:
     from urllib.parse import quote
 
     quoted = quote(path, safe="/:")
+    if path[1:2] == ":":  # a drive, not a scheme
+        return f"file:///{quoted}"
     return f"file://{quoted}" if path.startswith("/") else quoted

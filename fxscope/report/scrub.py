@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
 from fxscope.errors import UsageError
-from fxscope.names import SESSION_FILE
+from fxscope.names import EVENT_SESSION, SESSION_FILE
 from fxscope.recording.userline import is_user_file
 from fxscope.report.scrub_rules import REMOVED, Rules, Topic
+from fxscope.source import base_name
 from fxscope.trace.bytesource import ByteSource
 from fxscope.trace.folder import find_logs
-from fxscope.trace.index import Event, LogIndex
+from fxscope.trace.index import Event, LogIndex, Nobody
 from fxscope.trace.line import BadEnvelope, decode_json
 
 if TYPE_CHECKING:
@@ -34,13 +36,6 @@ class Scrubbed:
         self.logs: list[str] = []
         self.events = 0
         self.skipped = 0
-
-
-class _Nothing:
-    """A sink for a scan that only builds the index."""
-
-    def take(self, index: LogIndex, event: Event) -> None:
-        """Events are decoded later."""
 
 
 def scrub(
@@ -68,15 +63,17 @@ def scrub(
     indexes = []
     for source in sources:
         index = LogIndex(source)
-        index.scan(_Nothing(), final=True)
+        index.scan(Nobody(), final=True)
         indexes.append(index)
         _learn(index, rules)
     out.mkdir(parents=True, exist_ok=True)
     done = Scrubbed()
     for log, index in zip(logs, indexes, strict=True):
-        name = log.replace("\\", "/").rsplit("/", 1)[-1]
+        name = base_name(log)
         for suffix in (".gz", ".xz", ".zst"):
             name = name.removesuffix(suffix)
+        stem, dot, ending = name.rpartition(".")
+        name = next(free for free in _numbered(stem or ending, dot + ending if stem else "") if free not in done.logs)
         with open(out / name, "wb") as file:
             _write(index, rules, file, done, wanted)
         done.logs.append(name)
@@ -84,6 +81,13 @@ def scrub(
     for source in sources:
         source.close()
     return done
+
+
+def _numbered(stem: str, ending: str) -> Iterator[str]:
+    """``trace.log``, ``trace_2.log``, ``trace_3.log`` and so on: logs of several folders come into one."""
+    yield stem + ending
+    for number in itertools.count(2):
+        yield f"{stem}_{number}{ending}"
 
 
 def _events(index: LogIndex) -> Iterator[tuple[Event | None, bytes]]:
@@ -118,7 +122,7 @@ def _learn(index: LogIndex, rules: Rules) -> None:
                     rules.learn_name(str(frame.get("name", "")))
         elif event.name == "dynamo_cpp_guards_str" or _artifact(event) == "recompile_reasons":
             rules.learn(index.text(event.number))
-        elif _artifact(event) == "fxscope.session":
+        elif _artifact(event) == EVENT_SESSION:
             try:
                 session = decode_json(index.text(event.number).encode())
             except BadEnvelope:

@@ -9,6 +9,8 @@ import keyword
 import re
 from typing import Any, Literal
 
+from fxscope.source import base_name
+
 Topic = Literal["source", "paths", "names", "hosts"]
 TOPICS: tuple[Topic, ...] = ("source", "paths", "names", "hosts")
 REMOVED = "<removed>"
@@ -290,7 +292,7 @@ class Rules:
         return self._name_pattern.sub(lambda m: m[0] if m["keep"] else self._names[m[0]], text)
 
     def _file(self, path: str) -> str:
-        base = path.replace("\\", "/").rsplit("/", 1)[-1]
+        base = base_name(path)
         if base not in self._files:
             suffix = base[base.rfind(".") :] if "." in base[1:] else ""
             self._files[base] = f"file{len(self._files) + 1}{suffix if len(suffix) < 6 else ''}"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fxscope.report.cost import line_costs
 from fxscope.report.safe import plain_line
+from fxscope.source import base_name
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
@@ -20,7 +21,7 @@ def summary_line(recording: Recording) -> str:
     spent = f"{graphs} in {seconds(totals.compile_seconds)} of compile time"
     if recording.failures:
         worst = recording.failures[0]
-        where = f"{worst.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{worst.line}"
+        where = f"{base_name(worst.file)}:{worst.line}"
         failed = count(totals.failures, "compile")
         return plain_line(f"{failed} failed, first at {where} ({worst.type}); {spent}")
     costs = line_costs(recording)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fxscope.errors import UnreadableError
 from fxscope.names import LOG_PREFIX, SESSION_FILE
+from fxscope.source import base_name
 from fxscope.trace.bytesource import COMPRESSED
 from fxscope.trace.line import HEADER
 from fxscope.trace.remote import find, is_url
@@ -25,7 +26,7 @@ INDEX_FOLDER = ".fxscope-index"  # a folder, so that nobody takes the index for 
 
 def rank_of(name: str) -> int | None:
     """The rank in a log's file name: ``dedicated_log_torch_trace_rank_3_x1y2.log`` -> 3."""
-    found = _RANK.search(name.replace("\\", "/").rsplit("/", 1)[-1])
+    found = _RANK.search(base_name(name))
     return int(found[1]) if found else None
 
 

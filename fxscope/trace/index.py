@@ -95,7 +95,7 @@ class LogIndex:
         names: Event names by their number in ``kinds``.
         foreign: Lines that are no trace lines.
         torn: Trace lines whose envelope cannot be decoded.
-        notes: What was skipped, one line each (the first few of a kind).
+        notes: What was skipped, one line each, the first twenty.
         kept_at: Where an index of this log is kept on disk; None where there is none.
         kept: The index that was kept, where it could be used.
         disused: Why it cannot be used, in one line; "" where nothing is wrong.

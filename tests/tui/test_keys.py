@@ -338,10 +338,12 @@ async def test_keys_can_be_remapped(gpt2, opened, home):
         ('[keys]\n"app.nothing" = "x"\n', "no action 'app.nothing'"),
         ("[keys\n", "keys.toml"),
         ('[keys]\n"app.quit" = 3\n', "must be a string"),
+        ("keys = 3\n", "must be a table"),
+        ("# caf\udce9\n", "keys.toml"),
     ],
 )
 def test_bad_keymaps_say_what_is_wrong(text, says, tmp_path):
     path = tmp_path / "keys.toml"
-    path.write_text(text)
+    path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(UsageError, match=re.escape(says)):
         keymap.load_remapped(path)

@@ -66,7 +66,7 @@ class SourcePane(CodeView):
     @staticmethod
     def _differs(text: str, known: Mapping[int, str]) -> bool:
         """Whether a line that the log carries is another one in the file."""
-        lines = text.splitlines()
+        lines = text.split("\n")
         return any(
             number > len(lines) or lines[number - 1].strip() != code.strip()
             for number, code in known.items()

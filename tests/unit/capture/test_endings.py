@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fxscope.capture import endings
+from fxscope.capture import endings, failures
 from fxscope.capture.launches import Entry
 
 
@@ -101,3 +101,16 @@ def test_the_hook_for_threads_calls_the_one_before_and_goes_away(
     assert [payload["message"] for payload in recorder.written] == ["double backward"]
     endings.unhook_threads()
     assert threading.excepthook == before
+
+
+def test_a_failure_lies_at_the_users_line_though_torch_came_after_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__file__="/late/torch/__init__.py"))
+    error = ValueError("no")
+    lines = [("/own/train.py", 3, "step"), ("/late/torch/nn/modules/linear.py", 134, "forward")]
+    error.real_stack = [  # type: ignore[attr-defined]
+        SimpleNamespace(filename=file, lineno=line, name=name, line="") for file, line, name in lines
+    ]
+    written: list[dict[str, Any]] = []
+    recorder = SimpleNamespace(failed_backwards=set(), artifact=lambda name, payload: written.append(payload))
+    failures.write_failure(recorder, error, "backend", None)  # type: ignore[arg-type]
+    assert (written[0]["file"], written[0]["line"]) == ("/own/train.py", 3)

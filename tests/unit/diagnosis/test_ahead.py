@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fxscope.diagnosis.ahead import advice_ahead, ahead
-from fxscope.diagnosis.statement import statement_at
+from fxscope.diagnosis.statement import code_at, statement_at
 
 X = [1.0, -2.0, 3.0, 4.0, -1.0, 2.0, 5.0, 6.0]
 SETTINGS = {
@@ -133,3 +133,14 @@ def test_plain_uses_are_no_trouble(tmp_path: Path) -> None:
     )
     assert ahead(str(file), 2, statement_at(str(file), 2, "")) is None
     assert ahead(str(tmp_path / "none.py"), 2, statement_at("none.py", 2, "y = x[x > 0]")) is None
+
+
+def test_lines_are_counted_as_python_counts_them(tmp_path: Path) -> None:
+    file = tmp_path / "m.py"
+    file.write_text("\ufeffx = 1\n\x0cdef f(y):\n    s = '\u2028'\n    return y.item()\n", "utf-8")
+    assert code_at(str(file), 4) == "return y.item()"
+    assert code_at(str(file), 5) == ""
+    statement = statement_at(str(file), 4, "return y.item()")
+    assert statement is not None
+    assert statement.whole
+    assert statement.text == "return y.item()"

@@ -214,7 +214,9 @@ def test_junit(printing: Path, tmp_path: Path) -> None:
 def test_junit_takes_any_text() -> None:
     from fxscope.diagnosis.budget import Violation
 
-    text = junit("a\x00b<&>\ud800", ["r"], [Violation(rule="r", message="\x1b[31m<b>\x08", details=("]]>",))])
+    text = junit(
+        "a\x00b<&>\ud800", ["r"], [Violation(rule="r", message="\x1b[31m<b>\x08\uffff\ufffe", details=("]]>",))]
+    )
     ET.fromstring(text)
 
 
@@ -252,6 +254,19 @@ def test_sarif_is_valid(problems: Problems, script: str, files: tuple[str, ...])
 
 def test_sarif_of_nothing_is_valid_too() -> None:
     jsonschema.Draft4Validator(sarif_schema()).validate(json.loads(sarif([])))
+
+
+def test_a_drive_is_no_scheme_of_an_uri() -> None:
+    finding = Finding(
+        ids=["print"], category="breaks", severity="high", title="t", file="C:\\w\\a b.py", line=3, function="f"
+    )
+
+    def uri(root: str) -> str:
+        (result,) = json.loads(sarif([finding], root))["runs"][0]["results"]
+        return str(result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"])
+
+    assert uri("") == "file:///C:/w/a%20b.py"
+    assert uri("C:\\w") == "a%20b.py"
 
 
 def test_github_annotation_is_escaped() -> None:

@@ -214,6 +214,18 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
         scrub(tmp_path / "in.log", tmp_path / "full", ALL)
 
 
+def test_logs_of_one_name_do_not_replace_each_other(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        (tmp_path / "in" / f"rank{rank}").mkdir(parents=True)
+        text = f'V1129 11:59:38.304000 440 x.py:1] {{"str": ["file{rank}.py", {rank}]}}\n'
+        (tmp_path / "in" / f"rank{rank}" / "trace.log").write_text(text)
+    done = scrub(tmp_path / "in", tmp_path / "out", frozenset())
+    assert done.logs == ["trace.log", "trace_2.log"]
+    assert [f"file{rank}.py" in (tmp_path / "out" / name).read_text() for rank, name in enumerate(done.logs)] == [
+        True
+    ] * 2
+
+
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("part", ["+1", ".a", "a-", "/a", "a:", "\\a", "  # a", '  File "a', "L['a']", "a@"])
 def test_a_long_text_takes_no_quadratic_time(part: str) -> None:
