@@ -55,8 +55,9 @@ class Program:
             raise MissingError("no pseudo-terminals on this system: use `fxscope run --headless`") from None
 
         def take_terminal() -> None:
-            """In the child: make the pseudo-terminal its controlling terminal, so that Ctrl-C becomes SIGINT."""
+            """In the child: make the pseudo-terminal its controlling terminal, so that Ctrl-C becomes SIGINT, and ends it."""
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell starts what stands before & with SIGINT ignored
 
         master, slave = pty.openpty()
         self._master = master
@@ -71,7 +72,7 @@ class Program:
                 stdout=slave,
                 stderr=slave,
                 start_new_session=True,
-                preexec_fn=take_terminal,  # one system call, no lock, nothing imported: safe beside threads
+                preexec_fn=take_terminal,  # two system calls, no lock, nothing imported: safe beside threads
             )
         except BaseException:
             os.close(master)

@@ -83,7 +83,11 @@ def test_typing_reaches_it(tmp_path):
     assert "hello wörld".encode() in session.seen
 
 
-def test_ctrl_c_is_a_keyboard_interrupt(tmp_path):
+@pytest.mark.parametrize("ignored", [False, True])
+def test_ctrl_c_is_a_keyboard_interrupt(ignored, tmp_path, request):
+    if ignored:  # as in a shell's background job
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     code = "import time\ntry:\n    print('ready'); time.sleep(60)\nexcept KeyboardInterrupt:\n    print('caught'); raise SystemExit(3)"
     session = Session(tmp_path, code)
     session.program.start()
