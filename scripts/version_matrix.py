@@ -38,12 +38,13 @@ HEAD = """\
 What the tests say on each version of torch and Python; a row is rewritten by
 
 ```text
-python scripts/version_matrix.py TORCH/PYTHON ... [--tests PATH]...
+python scripts/version_matrix.py TORCH/PYTHON ... [--tests PATH]... [--rest]
 ```
 
 which makes an environment, installs the package with the test extra, runs the tests (benchmarks left out) and `tests/versions.py`: one
-program recorded from that interpreter without fxscope in it, and reported. A feature that a version lacks says so in a line, and everything
-else works; a test of such a feature skips with the reason, or stands in the notes.
+program recorded from that interpreter without fxscope in it, and reported. Outcomes are kept per test, so that a suite can run in parts;
+`--rest` runs what is missing or failed. A row counts the last outcome of each test of the suite, says at which commits they came, and how
+many have none. A feature that a version lacks says so in a line, and everything else works; a test of it skips with the reason.
 
 | torch | Python | date | commit | passed | failed | skipped | not run | tests | notes |
 |---|---|---|---|---|---|---|---|---|---|
