@@ -21,7 +21,7 @@ from fxscope.diagnosis.diagnose import diagnose, explain_records
 from fxscope.diagnosis.findings import Finding
 from fxscope.diagnosis.story import Change, Frame
 from fxscope.errors import CheckFailed, UnreadableError, UsageError
-from fxscope.recording.records import FailedGuard, Recompile, Totals
+from fxscope.recording.records import Compile, FailedGuard, Recompile, Totals
 from fxscope.report.github import annotation, failure
 from fxscope.report.junit import junit
 from fxscope.report.sarif import sarif
@@ -185,6 +185,24 @@ def test_two_files_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -
         ("/a/model.py", True),
         ("/b/model.py", True),
     ]
+
+
+def test_what_is_as_allowed_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds, limit hits and failures: as many as allowed pass, more do not, and the slowest five compiles are named."""
+    monkeypatch.setattr("fxscope.diagnosis.budget.frames", lambda context: [])
+    monkeypatch.setattr("fxscope.diagnosis.budget.explain_records", lambda recording: None)
+    seconds = [0.1, 0.6, None, 0.5, 0.2, 0.7, 0.4]
+    compiles = [
+        Compile(id=f"{at}/0", key=f"{at}/0", function="f", file="/a/m.py", line=at, seconds=each)
+        for at, each in enumerate(seconds)
+    ]
+    totals = Totals(compile_seconds=2.5, limit_hits=1, failures=2)
+    recording: Any = SimpleNamespace(compiles=compiles, graph_breaks=[], totals=totals)
+    assert violations(recording, Budget(max_compile_seconds=2.5), Baseline(limit_hits=1, failures=2)) == []
+    slow, limit, failed = violations(recording, Budget(max_compile_seconds=2.4), Baseline())
+    assert slow.message == "2.5 s of compiling, allowed 2.4 s"
+    assert slow.details == tuple(f"{at}/0 f (m.py:{at}): {seconds[at]} s" for at in (5, 1, 3, 6, 4))
+    assert (limit.message, failed.message) == ("1 limit hits, known 0", "2 failures, known 0")
 
 
 def test_bad_baselines(printing: Path, tmp_path: Path) -> None:
