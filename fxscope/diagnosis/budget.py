@@ -286,9 +286,9 @@ def _beyond(recording: Recording, baseline: Baseline) -> list[Violation]:
     if baseline.graphs and not now.graphs:
         found.append(Violation(rule="baseline", message=f"nothing was compiled, known {baseline.graphs} graphs"))
     for name, number, before in (
-        ("limit hits", now.limit_hits, baseline.limit_hits),
-        ("failures", now.failures, baseline.failures),
+        ("limit hit", now.limit_hits, baseline.limit_hits),
+        ("failure", now.failures, baseline.failures),
     ):
         if number > before:
-            found.append(Violation(rule="baseline", message=f"{number} {name}, known {before}"))
+            found.append(Violation(rule="baseline", message=f"{count(number, name)}, known {before}"))
     return found

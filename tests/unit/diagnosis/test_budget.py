@@ -202,7 +202,7 @@ def test_what_is_as_allowed_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     slow, limit, failed = violations(recording, Budget(max_compile_seconds=2.4), Baseline())
     assert slow.message == "2.5 s of compiling, allowed 2.4 s"
     assert slow.details == tuple(f"{at}/0 f (m.py:{at}): {seconds[at]} s" for at in (5, 1, 3, 6, 4))
-    assert (limit.message, failed.message) == ("1 limit hits, known 0", "2 failures, known 0")
+    assert (limit.message, failed.message) == ("1 limit hit, known 0", "2 failures, known 0")
 
 
 def test_bad_baselines(printing: Path, tmp_path: Path) -> None:
