@@ -35,7 +35,7 @@ class Watch:
     """What torch.compile does in one test. The value of the fixture ``fxscope``.
 
     Attributes:
-        path: Folder of the recording, "" before the test runs.
+        path: Folder of the recording, which is made when the test runs.
     """
 
     def __init__(self, path: Path) -> None:

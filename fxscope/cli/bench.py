@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--inference", is_flag=True, help="Promise that no gradient is needed: parameters become attributes.")
 @click.option("--island", type=int, metavar="N", help="Only island N of the last executor's target.")
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
-@click.option("--threads", type=int, metavar="N", help="Threads of PyTorch's CPU kernels.")
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads of PyTorch's CPU kernels.")
 @click.option("--seconds", default=1.0, show_default=True, help="Time to spend on each executor.")
 @click.option("--sweep", "sizes", metavar="N,N,...", help="Also time these sizes of the data inputs' first axis.")
 @click.option("--seed", default=0, show_default=True, help="Of the inputs.")

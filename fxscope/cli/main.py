@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from fxscope import __version__
-from fxscope.errors import FxscopeError
+from fxscope.errors import FxscopeError, UsageError
 from fxscope.names import ENV_DEBUG
 
 if TYPE_CHECKING:
@@ -128,12 +128,23 @@ def main() -> NoReturn:
         # The reader of a pipe (head, less) went away: not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except Exception as error:  # DESIGN 6: no traceback at a user, unless FXSCOPE_DEBUG=1
-        if os.environ.get(ENV_DEBUG):
-            raise
-        print(
-            f"fxscope: internal error: {type(error).__name__}: {error} (set {ENV_DEBUG}=1 for the traceback)",
-            file=sys.stderr,
-        )
-        sys.exit(70)
+    except OSError as error:
+        if os.environ.get(ENV_DEBUG) or not isinstance(error.filename, str | bytes):
+            _internal(error)
+        # A file that the user named cannot be read or written: no folder, no permission, no space.
+        print(f"fxscope: {os.fsdecode(error.filename)}: {error.strerror}", file=sys.stderr)
+        sys.exit(UsageError.exit_code)
+    except Exception as error:  # noqa: BLE001 - DESIGN 6: no traceback at a user, unless FXSCOPE_DEBUG=1
+        _internal(error)
     sys.exit(0)
+
+
+def _internal(error: Exception) -> NoReturn:
+    """A fault of ours: one line and exit code 70, or the traceback where that was asked for."""
+    if os.environ.get(ENV_DEBUG):
+        raise error
+    print(
+        f"fxscope: internal error: {type(error).__name__}: {error} (set {ENV_DEBUG}=1 for the traceback)",
+        file=sys.stderr,
+    )
+    sys.exit(70)

@@ -12,6 +12,7 @@ from fxscope.diagnosis.context import user_place
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.statement import code_at
 from fxscope.report.findings import Measured
+from fxscope.report.safe import plain_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -158,16 +159,17 @@ def print_measured(console: Console, measured: list[Measured]) -> None:
         table.add_column(name, justify="right")
     notes = []
     for each in measured:
+        function = plain_line(each.function)
         if each.eager_ms is None or each.compiled_ms is None:
             table.add_row(
-                each.id, each.function, "-", "-", "-", f"{each.compile_seconds or 0:.1f}", "-", str(each.calls or "-")
+                each.id, function, "-", "-", "-", f"{each.compile_seconds or 0:.1f}", "-", str(each.calls or "-")
             )
-            notes.append(f"{each.id}: {each.problem}")
+            notes.append(plain_line(f"{each.id}: {each.problem}"))
             continue
         pays = f"{each.pays_after} calls" if each.pays_after is not None else "never"
         table.add_row(
             each.id,
-            each.function,
+            function,
             f"{each.eager_ms:.3f}",
             f"{each.compiled_ms:.3f}",
             f"{each.eager_ms / each.compiled_ms:.2f}x",

@@ -51,8 +51,8 @@ class Rerunner:
 
         slug = re.sub(r"[^A-Za-z0-9.=-]+", "-", name)[:60]
         recording_path = self.folder / f"{self.number}-{slug}.fxscope"
+        caches = self.folder / "caches" / recording_path.stem
         self.number += 1
-        caches = self.folder / "caches" / slug
         environment = {
             **os.environ,
             "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),

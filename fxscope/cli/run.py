@@ -144,9 +144,10 @@ def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
     """``NAME=VALUE`` pairs, values as Python literals where they are ones, else as text.
 
     Raises:
-        UsageError: No ``=`` in one.
+        UsageError: No ``=`` in one, or a value that cannot be handed on (a set, bytes).
     """
     import ast
+    import json
 
     values: dict[str, Any] = {}
     for setting in settings:
@@ -155,8 +156,12 @@ def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
             raise UsageError(f"--config {setting}: write NAME=VALUE, e.g. --config recompile_limit=64")
         try:
             values[name] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             values[name] = {"true": True, "false": False, "none": None}.get(text.lower(), text)
+        try:
+            json.dumps(values[name])
+        except (TypeError, ValueError):
+            raise UsageError(f"--config {setting}: write a number, a text, a list or a dict") from None
     return values
 
 
@@ -196,7 +201,10 @@ def record_headless(program: list[str], folder: str, options: Any, session: dict
     finish(folder, session, code)
     flag = ignores_environment(program)
     if flag is not None:
-        print(f"fxscope: not recorded: python {flag} ignores PYTHONPATH, by which we attach", file=sys.stderr)
+        print(
+            f"fxscope: not recorded: python {flag} ignores PYTHONPATH or sitecustomize, by which we attach",
+            file=sys.stderr,
+        )
     elif not quiet:
         print_summary(folder)
     return code

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
 Progress = Callable[[str], None]
+# Of torch, and of torch.nn.functional, which names the switch otherwise.
+_DROPOUTS = frozenset(
+    [f"{kind}dropout{ending}" for kind in ("", "alpha_", "feature_", "feature_alpha_") for ending in ("", "_")]
+    + ["dropout1d", "dropout2d", "dropout3d"]
+)
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -237,11 +242,12 @@ def without_dropout(gm: GraphModule) -> list[str]:
         if node.op != "call_function":
             continue
         name = getattr(node.target, "__name__", "")
-        if name in ("dropout", "dropout_", "feature_dropout", "alpha_dropout"):
-            node.kwargs = {key: item for key, item in node.kwargs.items() if key not in ("training", "train")}
-            key = "training" if node.target is torch.nn.functional.dropout else "train"
-            node.args = (node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("p", 0.5))
-            node.kwargs = {key: False}
+        if name in _DROPOUTS:
+            given = dict(zip(("input", "p"), node.args, strict=False)) | node.kwargs
+            node.args = (given["input"], given.get("p", 0.5))
+            node.kwargs = {
+                "training" if getattr(node.target, "__module__", None) == "torch.nn.functional" else "train": False
+            }
             count += 1
         elif node.target is torch.ops.aten.native_dropout.default:
             node.args = (*node.args[:2], False)

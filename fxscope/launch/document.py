@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from fxscope.launch.compare import Comparison, Row
@@ -20,7 +22,7 @@ class BenchDocument(msgspec.Struct, kw_only=True):
         listings: Sources by executor, with ``--sources``.
     """
 
-    schema: str = "fxscope.bench/1"
+    schema: Literal["fxscope.bench/1"] = "fxscope.bench/1"
     graph: str
     stage: str
     device: str

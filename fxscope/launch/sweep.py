@@ -224,7 +224,10 @@ def plot(found: Sweep, width: int = 58, height: int = 14) -> str:
     """Time against bytes, both logarithmic, as text; one letter per executor."""
     names = list(found.fixed_ms)
     cells = [
-        (math.log10(p.bytes), math.log10(p.ms[n]), at) for p in found.points for at, n in enumerate(names) if n in p.ms
+        (math.log10(max(1, p.bytes)), math.log10(p.ms[n]), at)
+        for p in found.points
+        for at, n in enumerate(names)
+        if n in p.ms
     ]
     low_x, high_x = min(c[0] for c in cells), max(c[0] for c in cells)
     low_y, high_y = min(c[1] for c in cells), max(c[1] for c in cells)

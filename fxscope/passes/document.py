@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -75,7 +75,7 @@ class PassesDocument(msgspec.Struct, kw_only=True):
         cuts: Ways to cut the training graph, with ``--cuts``.
     """
 
-    schema: str = "fxscope.passes/1"
+    schema: Literal["fxscope.passes/1"] = "fxscope.passes/1"
     graph: str
     stage: str
     pipeline: list[str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -26,7 +26,7 @@ class RanksDocument(msgspec.Struct, kw_only=True):
         notes: What is odd about the set of logs: ranks without one, logs cut off, several runs.
     """
 
-    schema: str = "fxscope.ranks/1"
+    schema: Literal["fxscope.ranks/1"] = "fxscope.ranks/1"
     ranks: list[RankSummary]
     findings: list[Finding]
     notes: list[str]

@@ -65,6 +65,10 @@ def test_settings_are_python_values_or_text() -> None:
     for wrong in ("a", "=1"):
         with pytest.raises(UsageError, match="NAME=VALUE"):
             parse_settings((wrong,))
+    for wrong in ("a={1}", "a=b'x'", "a=1j"):
+        with pytest.raises(UsageError, match="write a number"):
+            parse_settings((wrong,))
+    assert parse_settings(("a={[]: 1}",)) == {"a": "{[]: 1}"}
 
 
 def test_session_is_written_whole_and_names_its_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,12 +166,24 @@ def test_missing_and_failing_executors_are_rows():
     assert found.rows[2].note == "RuntimeError: no luck"
 
 
-def test_dropout_is_switched_off_and_said():
-    gm = symbolic_trace(lambda x: torch.nn.functional.dropout(x, 0.9, True) + 1)
+@pytest.mark.parametrize(
+    "drop",
+    [
+        lambda x: torch.nn.functional.dropout(x, 0.9, True),
+        lambda x: torch.nn.functional.dropout2d(x, training=True, p=0.9),
+        lambda x: torch.nn.functional.alpha_dropout(input=x, p=0.9, training=True),
+        lambda x: torch.dropout(x, 0.9, train=True),
+    ],
+)
+def test_dropout_is_switched_off_and_said(drop):
+    gm = symbolic_trace(lambda x: drop(x) + 1)
     notes = without_dropout(gm)
     assert len(notes) == 1
-    x = torch.randn(100)
+    x = torch.randn(1, 2, 100, 1)
     assert torch.equal(gm(x), x + 1)
+
+
+def test_dropout_of_attention_is_switched_off_too():
     gm = symbolic_trace(lambda q: torch.nn.functional.scaled_dot_product_attention(q, q, q, None, 0.5))
     q = torch.randn(1, 1, 4, 8)
     without_dropout(gm)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fxscope.cli.main import main
 from fxscope.errors import UnreadableError, UsageError
 from fxscope.report.scrub import scrub
 from fxscope.report.scrub_rules import TOPICS, Rules
@@ -212,6 +213,17 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "in.log").write_text('V1129 11:59:38.304000 440 x.py:1] {"str": ["a", 0]}\n')
     with pytest.raises(UsageError, match="not empty"):
         scrub(tmp_path / "in.log", tmp_path / "full", ALL)
+
+
+def test_a_folder_that_cannot_be_made_is_no_fault_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.log").write_text('V1129 11:59:38.304000 440 x.py:1] {"str": ["a", 0]}\n')
+    monkeypatch.setattr("sys.argv", ["fxscope", "scrub", str(tmp_path / "in.log"), str(tmp_path / "in.log" / "out")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"fxscope: {tmp_path / 'in.log' / 'out'}: Not a directory\n"
 
 
 def test_logs_of_one_name_do_not_replace_each_other(tmp_path: Path) -> None:
