@@ -73,7 +73,10 @@ def _on_pool(logs: list[str], workers: int) -> list[bytes]:
     from concurrent.futures.process import BrokenProcessPool
 
     largest_first = sorted(range(len(logs)), key=lambda i: -_size(logs[i]))
-    context = multiprocessing.get_context("fork" if _is_alone() else "spawn")
+    forks = _is_alone()
+    if forks:
+        import fxscope.recording.recording  # noqa: F401 - once, not in each of the processes
+    context = multiprocessing.get_context("fork" if forks else "spawn")
     # Of a pool whose worker dies (for want of memory, say) an executor tells; multiprocessing.Pool would wait for ever.
     with ProcessPoolExecutor(min(workers, len(logs)), mp_context=context) as pool:
         try:
