@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fxscope.errors import FxscopeError, UnreadableError
+from fxscope.names import OUTPUT_FILE
 from fxscope.recording.records import (
     Artifact,
     Compile,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from fxscope.report.blocks import Block as ReportBlock
 
 LARGEST_SOURCE = 4_000_000  # bytes of a source file that is read for the source pane
+_MOST_OUTPUT = 30_000_000  # bytes of the program's output that a view shows
 DIAGNOSE_EVERY = 1.0  # seconds between diagnoses while a program runs
 
 
@@ -231,6 +233,15 @@ class Store:
         while len(self._graphs) > 4:
             self._graphs.popitem(last=False)
         return graph
+
+    def output(self) -> bytes:
+        """The end of what the recorded program printed, 30 MB at most; empty where that was not kept."""
+        path = os.path.join(self.path, OUTPUT_FILE)
+        if not os.path.isfile(path):
+            return b""
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_OUTPUT))
+            return file.read()
 
     def script(self) -> str:
         """How to name the recorded program in a command."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fxscope_tui.screens.timeline import nest
+from fxscope_tui.store import Store
 from fxscope_tui.widgets.document import Document
 
 DATA = Path(__file__).resolve().parent.parent / "data"
@@ -134,3 +136,22 @@ async def test_aot_inductor_shows_its_code_before_what_belongs_to_no_compile(ope
         assert "of the run" in driver.frame()
         await driver.press("2", "s")
         assert "aten.addmm.d" in driver.frame()
+
+
+def test_phases_of_two_ranks_are_told_apart():
+    def phase(rank: int, name: str, begin: float, length: float) -> dict:
+        return {"ph": "X", "pid": rank, "name": name, "ts": begin, "dur": length, "args": {"compile_id": "0/0"}}
+
+    events = [phase(0, "dynamo", 0.0, 2e6), phase(1, "dynamo", 1e6, 3e6), phase(0, "backend", 1e6, 1e6)]
+    assert nest(events, [0, 1]) == {
+        "r0:0/0": [(0, "dynamo", 2.0), (1, "backend", 1.0)],
+        "r1:0/0": [(0, "dynamo", 3.0)],
+    }
+    assert list(nest(events)) == ["0/0"]
+
+
+def test_output_is_read_from_its_end(tmp_path):
+    (tmp_path / "output.log").write_bytes(b"x" * 30_000_000 + b"the end")
+    assert Store(tmp_path).output()[-8:] == b"xthe end"
+    assert len(Store(tmp_path).output()) == 30_000_000
+    assert Store(tmp_path / "absent").output() == b""

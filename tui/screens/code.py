@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from textual.app import ComposeResult
 
+from fxscope.names import EVENT_CONFIG, EVENT_END, EVENT_LAUNCHES, EVENT_SESSION
 from fxscope.recording.lookup import stage_name
 from fxscope.recording.records import Compile
 
@@ -22,7 +23,7 @@ from .pick import PickScreen
 from .view import View, fact
 
 METRICS = "compilation_metrics"  # no text of the log, but what torch measured of the compile, as JSON
-_SKIP = {"fxscope.launches", "fxscope.session", "fxscope.config", "fxscope.end"}
+_SKIP = {EVENT_LAUNCHES, EVENT_SESSION, EVENT_CONFIG, EVENT_END}
 
 
 class CodeText(NamedTuple):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from fxscope.names import OUTPUT_FILE
 from fxscope.recording.lookup import parse_stage
 
 from ..bench_text import blocks
@@ -163,10 +161,9 @@ class KernelsView(JobView):
         compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
         if compile_ is not None:
             store, name = self.scope.store, compile_.id
-            log = Path(store.path) / OUTPUT_FILE
             # The log of a program that still runs is read as far as it goes.
             self.load(
-                lambda: (read_fusions(log.read_text(errors="replace") if log.is_file() else "", name), store.script()),
+                lambda: (read_fusions(store.output().decode("utf-8", "replace"), name), store.script()),
                 lambda found: notes.show([*blocks(document), *fusion_blocks(*found)]),
                 group="fusions",
             )

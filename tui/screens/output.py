@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.strip import Strip
 from textual.widgets import Input
-
-from fxscope.names import OUTPUT_FILE
 
 from ..spans import Spans
 from ..store import Snapshot
@@ -118,22 +114,12 @@ class OutputView(View):
         self.snapshot = snapshot
         if self.scope.program is None and not self._loaded:
             self._loaded = True
-            self.load(self._read_log, self._show_log)
+            self.load(self.scope.store.output, self._show_log)
         if not self.lines.count():
             self.empty()
         else:
             self.lines.changed()
             self._tell()
-
-    def _read_log(self) -> bytes:
-        path = os.path.join(self.scope.store.path, OUTPUT_FILE)
-        if not os.path.isfile(path):
-            return b""
-        with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            start = max(0, file.tell() - 30_000_000)
-            file.seek(start)
-            return file.read()
 
     def _show_log(self, data: bytes) -> None:
         if data:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from textual.app import ComposeResult
 
-from fxscope.recording.records import FailedGuard, LimitHit, Recompile
+from fxscope.recording.records import Compile, FailedGuard, LimitHit, Recompile
 
 from ..frames import seconds_text, site
 from ..spans import Cell
@@ -58,6 +58,7 @@ class RecompilesView(View):
             return
         self.filled()
         numbered = sorted(enumerate(snapshot.recompiles), key=lambda item: (_frame(item[1]), item[1].started, item[0]))
+        compiles = {compile_.key: compile_ for compile_ in snapshot.compiles}
         self._rows = [Row(record, failed, index) for index, record in numbered for failed in (record.failed or [None])]  # type: ignore[list-item]
         columns = (
             Column("frame", keep=7, limit=34, middle=True),
@@ -92,7 +93,7 @@ class RecompilesView(View):
                     (failed.actual or "", "bad") if failed else "",
                     failed.guard if failed else ("no guard was logged", "dim"),
                     (site(failed.asked_file, failed.asked_line or 0) if failed and failed.asked_file else "", "name"),
-                    self._then(record) if first else "",
+                    self._then(record, compiles.get(record.key)) if first else "",
                 ]
             )
         keys = [(row.number, number) for number, row in enumerate(self._rows)]
@@ -105,10 +106,10 @@ class RecompilesView(View):
         )
         self._story()
 
-    def _then(self, record: Recompile) -> Cell:
+    @staticmethod
+    def _then(record: Recompile, compile_: Compile | None) -> Cell:
         if record.outcome == "refused":
             return ("\u2298 refused", "bad")
-        compile_ = self.snapshot.compile(record.key) if self.snapshot else None
         return (
             "\u21bb " + (seconds_text(compile_.seconds) if compile_ and compile_.seconds is not None else "compiled"),
             "warn",
@@ -154,7 +155,8 @@ class RecompilesView(View):
             and compile_.status in ("ok", "empty")
             for compile_ in snapshot.compiles
         )
-        seconds = sum(compile_.seconds or 0.0 for item in same if (compile_ := snapshot.compile(item.key)) is not None)
+        again = {item.key for item in same}
+        seconds = sum(compile_.seconds or 0.0 for compile_ in snapshot.compiles if compile_.key in again)
         lines = [
             [
                 ("  ", ""),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 from textual.app import ComposeResult
@@ -121,7 +121,7 @@ class TimelineView(View):
             store = self.scope.store
 
             def job() -> tuple[Mapping[str, list[Phase]], Mapping[str, list[ShapeEvent]]]:
-                return nest(store.timeline()), shapes_by_compile(store.shapes())
+                return nest(store.timeline(), snapshot.session.ranks), shapes_by_compile(store.shapes())
 
             self.load(job, self._take_events, group="events")
         self._detail()
@@ -151,7 +151,8 @@ class TimelineView(View):
         compile_ = self.here()
         if compile_ is None:
             return
-        phases = self._phases.get(compile_.id.split("#")[0]) or self._phases.get(compile_.key.split("#")[0]) or []
+        id_ = compile_.id.split("#")[0]
+        phases = self._phases.get(_phase_key(id_, compile_.rank)) or self._phases.get(id_) or []
         blocks = compile_blocks(compile_, phases, self._shapes.get(compile_.key, ()))
         self.query_one(Document).show(blocks, keep=False)
 
@@ -200,13 +201,19 @@ def when(compile_: Compile, start: float, end: float) -> list[Span]:
     return spans
 
 
-def nest(events: list[dict[str, Any]]) -> dict[str, list[Phase]]:
-    """Complete trace events as (depth, name, seconds) in order of their start, by compile id."""
+def _phase_key(compile_id: str, rank: int | None) -> str:
+    return compile_id if rank is None else f"r{rank}:{compile_id}"
+
+
+def nest(events: list[dict[str, Any]], ranks: Collection[int] = ()) -> dict[str, list[Phase]]:
+    """Complete trace events as (depth, name, seconds) in order of their start, by rank (their ``pid``) and compile id."""
     by_compile: dict[str, list[tuple[float, float, str]]] = {}
     for event in events:
         args = event.get("args")
         key = args.get("compile_id") if isinstance(args, dict) else None
         if event.get("ph") == "X" and isinstance(key, str) and isinstance(event.get("dur"), (int, float)):
+            pid = event.get("pid")
+            key = _phase_key(key, pid if pid in ranks else None)
             by_compile.setdefault(key, []).append((float(event["ts"]), float(event["dur"]), str(event.get("name"))))
     nested: dict[str, list[Phase]] = {}
     for key, found in by_compile.items():
