@@ -10,6 +10,19 @@ def base_name(path: str) -> str:
     return path.replace("\\", "/").rsplit("/", 1)[-1]
 
 
+_CONTEXT = frozenset({"site-packages", "dist-packages"})
+
+
+def short_path(path: str) -> str:
+    """A path for people: its last part, with the package it lies in where it is an installed one."""
+    parts = path.replace("\\", "/").split("/")
+    for place in range(len(parts) - 1, -1, -1):
+        if parts[place] in _CONTEXT:
+            inner = parts[place + 1 :]
+            return "/".join(inner) if len(inner) <= 2 else f"{inner[0]}/…/{inner[-1]}"
+    return parts[-1]
+
+
 class SourceLine(msgspec.Struct, frozen=True, kw_only=True):
     """One frame of a logged stack.
 

@@ -11,6 +11,7 @@ from fxscope.diagnosis.fixes import change_of, fix_of, place_of
 from fxscope.diagnosis.statement import code_at
 from fxscope.diagnosis.story import plain_function, resumed
 from fxscope.recording.records import GraphBreak
+from fxscope.source import short_path
 
 
 def site_of(found: GraphBreak, cause: BreakCause) -> tuple[str, int]:
@@ -95,6 +96,8 @@ def _cause_sentence(found: GraphBreak, cause: BreakCause, skipped: bool, ids: li
     meaning = kinds()[cause.ids[0]].meaning
     named = f" ({cause.callee.name})" if cause.callee.name and not cause.callee.name.startswith("aten._local") else ""
     text = meaning.rstrip(".") + named + "."
+    if in_library(found):
+        text = f"{short_path(found.file)}:{found.line}{f' ({code})' if (code := found.code.strip()) else ''}: {text}"
     if "higher-order-op" in ids[1:] and not skipped:
         return (
             text

@@ -10,10 +10,12 @@ from collections import Counter, defaultdict
 
 from fxscope.diagnosis.context import Context, count, short_seconds, user_place
 from fxscope.diagnosis.findings import Evidence, Finding
+from fxscope.diagnosis.guards import name_of
 from fxscope.diagnosis.launch_bound import launch_bound, operations
 from fxscope.diagnosis.statement import code_at
 from fxscope.recording.guards import flat
 from fxscope.recording.records import Compile
+from fxscope.recording.userline import is_user_file
 
 _SHORT_RUN_SECONDS = 3.0  # compile time below this is no reason to speak of amortisation
 _MOSTLY = 0.25  # share of the run
@@ -148,7 +150,7 @@ def _guards(context: Context, compiles: list[Compile]) -> list[Finding]:
     parts: dict[str, int] = defaultdict(int)
     for guard in flat(context.recording.guards(compile_)):
         if guard.type:
-            parts[re.sub(r"\[[^\]]*\]|\.\w+$", "", guard.source)] += 1
+            parts[_owner(guard.source)] += 1
     top = ", ".join(
         f"{number} under {name or 'the frame'}" for name, number in sorted(parts.items(), key=lambda item: -item[1])[:3]
     )
@@ -162,22 +164,33 @@ def _guards(context: Context, compiles: list[Compile]) -> list[Finding]:
             severity="low"
             if share
             else "info",  # one latency sample alone is no fault: it grows with the load of the machine
-            title=f"{compile_.guards or 0} guards take {latency:.0f} microseconds before every call of {compile_.function}{share}",
+            title=f"{compile_.guards or 0} guards take {_short(latency)} before every call of {compile_.function}{share}",
             file=file,
             line=line,
-            function=compile_.function,
+            function=compile_.function if is_user_file(compile_.file) else "",
             code=code_at(file, line),
             cause=f"Guards are checked one by one before each call (measured by Dynamo when the entry was made): {top}.",
             fix=(
                 'torch.compile(model, options={"guard_filter_fn": torch.compiler.skip_guard_on_inbuilt_nn_modules_unsafe}) drops guards on module internals '
                 "that never change; pass fewer Python objects; or torch.compiler.set_stance(skip_guard_eval_unsafe=True) once everything is warm."
             ),
-            gain=f"up to {latency:.0f} microseconds per call (measured once)",
-            verify=context.check_command("--max-recompiles 1"),
+            gain=f"up to {_short(latency)} per call (measured once)",
             evidence=_evidence([compile_]),
             cost=latency * 1e-6 * (compile_.calls or 1),
         )
     ]
+
+
+def _owner(source: str) -> str:
+    """What a guard looks at, as a user would write it, cut to three parts: ``self.model.layers``; globals are one."""
+    if source.startswith("G"):
+        return "globals"
+    local = name_of(source[max(0, source.find("L[")) :])  # what Dynamo asks of it (its type, its dict) stands in front
+    return ".".join(re.findall(r"\w+", re.sub(r"\[\d+\]", "", local))[:3])
+
+
+def _short(microseconds: float) -> str:
+    return f"{microseconds / 1e3:.1f} ms" if microseconds >= 1e3 else f"{microseconds:.0f} us"
 
 
 def _ddp(context: Context, compiles: list[Compile]) -> list[Finding]:

@@ -14,6 +14,8 @@ from fxscope.diagnosis.rewrites import rewrite
 from fxscope.diagnosis.rewrites_data import gather, indexed_by_tensor, is_for_people
 from fxscope.diagnosis.statement import Statement, code_at, source_tree, statement_at
 from fxscope.recording.records import GraphBreak
+from fxscope.recording.userline import is_torch_file
+from fxscope.source import short_path
 
 # What a change of settings can do without an edit, by advice key.
 _CHANGES = {
@@ -43,7 +45,10 @@ def place_of(found: GraphBreak) -> tuple[str, int, str]:
 
 
 def fix_of(found: GraphBreak, cause: BreakCause) -> str:
-    """The advice for one break, in the user's names, with before and after where the line can be rewritten."""
+    """The advice for one break, in the user's names, with before and after where the line can be rewritten.
+
+    It does not repeat where the break lies: whoever prints it has said so.
+    """
     file, line, code = place_of(found)
     method = cause.callee.name.rpartition(".")[2] if cause.advice == "logging" else ""
     detail = " ".join(found.explanation.split())[:300]
@@ -59,7 +64,7 @@ def fix_of(found: GraphBreak, cause: BreakCause) -> str:
             f"x[{values}] (or torch.index_select, torch.gather) gives all rows at once, and what the body does to one row, torch operations do to all of them "
             "(torch.vmap where it is a function of its own). Torch's hint (capture_scalar_outputs) does not help: the number of rounds stays unknown."
         )
-        parts = [told, f"The line: {code}"]
+        parts = [told]
     elif (
         key == "scalar"
         and statement is not None
@@ -67,13 +72,11 @@ def fix_of(found: GraphBreak, cause: BreakCause) -> str:
         and ahead(file, line, statement) is None
     ):
         changed = gather(statement)
-        parts = [_ONE_ROW, changed.text() if changed is not None else f"The line: {code}"]
+        parts = [_ONE_ROW, changed.text() if changed is not None else ""]
     elif not in_library(found):
         changed = rewrite(key, statement)
         if changed is not None:
             parts.append(changed.text())
-        elif code:
-            parts.append(f"The line: {code}")
         if key in ("scalar", "output-shape", "tolist-float"):
             trouble = ahead(file, line, statement)
             if trouble is not None and statement is not None:
@@ -87,10 +90,8 @@ def fix_of(found: GraphBreak, cause: BreakCause) -> str:
         parts.append(advice("loop-exit"))
     elif "frame-skipped" in cause.ids and "in a for/while loop" in found.reason:
         parts.append(advice("loop-break"))
-    if in_library(found):
-        parts.append(
-            f"The break lies in {found.file}:{found.line} ({found.code.strip() or found.function}); yours is {code.strip() or 'the call'}."
-        )
+    if in_library(found) and not is_torch_file(found.file):
+        parts.append(advice("not-yours", name=short_path(found.file).partition("/")[0]))
     return "\n".join(part for part in parts if part)
 
 

@@ -9,10 +9,18 @@ from fxscope.diagnosis.closures import closed_over
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.guards import GuardCause, cause_of_guard
 from fxscope.diagnosis.sharpen import sharpen
-from fxscope.diagnosis.story import Change, Frame
+from fxscope.diagnosis.story import Change, Frame, plain_function
 from fxscope.recording.guards import flat
-from fxscope.recording.records import FailedGuard
-from fxscope.recording.userline import is_user_file
+from fxscope.recording.records import Compile, FailedGuard, Recompile
+from fxscope.recording.userline import is_torch_file, is_user_file
+from fxscope.source import base_name
+
+# What tells calls of one kind from those of another, and what changes between calls of one kind.
+_OF_A_KIND = frozenset({"container-size", "none-or-tensor", "train-eval", "grad-mode", "autocast"})
+_WITHIN_A_KIND = frozenset(
+    {"dynamic-size", "size-zero-one", "shape-expression", "changing-number", "changing-attribute"}
+)
+_ENTRIES_READ = 64  # of a story of ten thousand entries each record names them all
 
 
 def frames(context: Context) -> list[Frame]:
@@ -37,8 +45,7 @@ def frames(context: Context) -> list[Frame]:
             users[recompile.rank, recompile.file, recompile.line, recompile.function][
                 recompile.user_file, recompile.user_line
             ] += 1
-        guard = recompile.failed[0] if recompile.failed else FailedGuard(entry="", guard="")
-        cause = cause_of_guard(guard, resumed=frame.resumed)
+        guard, cause = _nearest(recompile, resumed=frame.resumed)
         frame.changes.append(
             Change(
                 index=index,
@@ -52,6 +59,8 @@ def frames(context: Context) -> list[Frame]:
         compile_ = context.by_key.get(recompile.key)
         if compile_ is not None and compile_.seconds and recompile.outcome == "compiled":
             frame.seconds += compile_.seconds
+        if compile_ is not None and not is_user_file(compile_.file):
+            _place_in_library(frame, compile_)
     for index, hit in enumerate(recording.limit_hits):
         frame = frame_of(hit.rank, hit.file, hit.line, hit.function)
         frame.limit, frame.limit_index = hit, index
@@ -63,6 +72,41 @@ def frames(context: Context) -> list[Frame]:
         sharpen(context, frame)
         frame.settle()
     return list(found.values())
+
+
+def _nearest(recompile: Recompile, *, resumed: bool) -> tuple[FailedGuard, GuardCause]:
+    """Why a recompile happened: what failed in the newest entry, or in an older one that was made for calls of the same kind.
+
+    Where calls of two kinds alternate (prefill and decode, training and evaluation), the newest entry is of the other kind, and what
+    failed there only says so; in the entry of its own kind something else failed, and that is why this call has no graph.
+    """
+    read = [(guard, cause_of_guard(guard, resumed=resumed)) for guard in recompile.failed[:_ENTRIES_READ]]
+    if not read:
+        empty = FailedGuard(entry="", guard="")
+        return empty, cause_of_guard(empty, resumed=resumed)
+    if read[0][1].ids[0] in _OF_A_KIND:
+        return next((pair for pair in read if pair[1].ids[0] in _WITHIN_A_KIND), read[0])
+    return read[0]
+
+
+def _place_in_library(frame: Frame, compile_: Compile) -> None:
+    """Who calls a library's function: the user's function around the last line of the user's, and whether other library code lies between.
+
+    What is compiled itself is called by Dynamo's wrapper and nothing else; behind a graph break torch leaves the library's frames out of
+    some stacks, and then only the lines of ``torch.nn`` in between say that the call came from somewhere else.
+    """
+    direct = is_torch_file(
+        compile_.file
+    )  # torch's own wrapper of what is compiled; its arguments are those of the call
+    for number, line in enumerate(reversed(compile_.stack[:-1])):
+        if is_user_file(line.file):
+            frame.caller = plain_function(line.function)
+            return
+        if base_name(line.file) == "eval_frame.py":
+            direct = direct or number == 0
+            frame.inner = frame.inner or not direct
+        elif not is_torch_file(line.file):
+            frame.inner = True
 
 
 def _of_strings(context: Context, frame: Frame) -> set[str]:

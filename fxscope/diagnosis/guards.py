@@ -31,6 +31,10 @@ _PARAMETER = re.compile(r"\._?(parameters|buffers)\b|\._parameters\[|\._buffers\
 _INDEX_NAME = re.compile(r"(^|_)(idx|index|id|num|number|layer|block|depth|level|stage|rank|i)$")
 _ZERO_ONE = re.compile(r"^[01]$")
 
+# A tensor that lies on the stack where a graph breaks has no name of the user's.
+CROSSING = "the tensor that crosses the graph break"
+_OF_TENSORS = frozenset({"size", "stride", "rank", "dtype", "device", "requires_grad", "dispatch_key"})
+
 TWO_SIZES = re.compile(r"^(\S+)\.size\(\)\[(\d+)\] == (\S+)\.size\(\)\[(\d+)\]$")
 # Guards on mark_dynamic and its kin: a tensor is marked in some calls only.
 MARKED = re.compile(r"\b_dynamo_\w+_indices\b|\b_has_dynamo_dim_marking\b")
@@ -100,6 +104,9 @@ def cause_of_guard(guard: FailedGuard, *, resumed: bool = False) -> GuardCause:
     if missing := re.match(r"^(?:KeyError|IndexError) on (.+?)(?:\[[^\[]*\])?$", text):
         name = name_of(missing[1])
     if "___stack" in source or "___stack" in text:
+        if guard.kind in _OF_TENSORS:  # a tensor crosses the break: its size, and no number, is what changed
+            ids = ("dynamic-size",) if guard.kind == "size" else _ids(guard, source, name, text)
+            return GuardCause(ids=(*ids, "break-value"), name=f"{CROSSING} ({name})", dim=guard.index)
         return GuardCause(ids=("break-value",), name=name or "a value", dim=guard.index)
     if (
         text.startswith("'NoneType' object")
@@ -128,6 +135,8 @@ def _ids(guard: FailedGuard, source: str, name: str, text: str) -> tuple[str, ..
         return _shape(text)
     if text.startswith("GLOBAL_STATE changed") or kind == "global_state":
         return _global_state(text)
+    if "___check_metadata_" in text:  # of a tensor subclass: what its __tensor_flatten__ gives beside the tensors
+        return ("tensor-type",)
     if kind == "dispatch_key":
         return _dispatch_key(guard)
     if kind == "type":

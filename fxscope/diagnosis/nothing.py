@@ -16,7 +16,7 @@ from fxscope.diagnosis.program import (
     late_hooks,
 )
 from fxscope.diagnosis.statement import code_at, source_tree
-from fxscope.diagnosis.uncalled import NEVER_RAN, UNREACHED, wasted
+from fxscope.diagnosis.uncalled import NEVER_RAN, UNREACHED, of_other_method, other_method, wasted
 from fxscope.recording.records import Compile
 from fxscope.recording.userline import is_user_file
 
@@ -32,7 +32,33 @@ def findings(context: Context) -> list[Finding]:
         found.append(_nothing(context))
     if not found and context.recording.compiles and not context.recording.totals.graphs:
         found.extend(_empty(context))
-    return found
+    return [*found, *_other_method(context)] if context.recording.totals.graphs else found
+
+
+def _other_method(context: Context) -> list[Finding]:
+    """Beside what was compiled, a module of which only another method than forward is called."""
+    program = _program(context)
+    tree = source_tree(program) if program else None
+    if tree is None or other_method(tree) is None:
+        return []
+    file, line, why, fix = of_other_method(program, tree)
+    return [
+        Finding(
+            ids=["nothing-compiled"],
+            category="nothing-compiled",
+            severity="medium",
+            title="A compiled module is used through a method that runs eager",
+            file=file,
+            line=line,
+            code=code_at(file, line),
+            cause=why,
+            fix=fix,
+            gain="the module runs compiled",
+            verify=context.report_command(),
+            evidence=[Evidence(kind="note", text="read in the program's text")],
+            cost=1.0,
+        )
+    ]
 
 
 def _empty(context: Context) -> list[Finding]:
@@ -145,7 +171,7 @@ def _nothing(context: Context) -> Finding:
         fix = "See why it ended (its own output, a time limit, memory), and record a run that reaches the first call of the compiled function."
     if not why:
         why = "No function was compiled in the whole run."
-        fix = 'Call what torch.compile returns (or model.compile()), and look for TORCH_COMPILE_DISABLE, torch.compiler.set_stance("force_eager") and torch.compiler.disable.'
+        fix = 'Call what torch.compile returns (model.compile() does nothing for a class of torch itself, nn.Sequential for one), and look for TORCH_COMPILE_DISABLE, torch.compiler.set_stance("force_eager") and torch.compiler.disable.'
     return Finding(
         ids=ids,
         category="nothing-compiled",

@@ -12,6 +12,7 @@ from fxscope.diagnosis.frames import frames
 from fxscope.diagnosis.guards import name_of
 from fxscope.diagnosis.remedies import remedy
 from fxscope.diagnosis.remedies_value import listed
+from fxscope.diagnosis.sizes_join import join_sizes
 from fxscope.diagnosis.statement import code_at
 from fxscope.diagnosis.story import Change, Frame
 from fxscope.recording.userline import is_user_file
@@ -25,7 +26,8 @@ _NOTABLE_SECONDS = 60.0  # a benign recompile that took longer is worth saving
 
 def findings(context: Context) -> list[Finding]:
     """One finding per code object with recompiles, with all its causes; and those for recompiles that raised."""
-    return join_forbidden(context, [_finding(context, frame) for frame in _merged(frames(context))])
+    found = [_finding(context, frame) for frame in _merged(frames(context))]
+    return join_forbidden(context, join_sizes(context, found))
 
 
 def _merged(found: list[Frame]) -> list[Frame]:
@@ -87,7 +89,7 @@ def _finding(context: Context, frame: Frame) -> Finding:
         title=_title(frame, change, compiled),
         file=file,
         line=line,
-        function=frame.name,
+        function=frame.caller or frame.name,
         code=code_at(file, line) or (change.line.code.strip() if change and change.line and not frame.resumed else ""),
         cause=_cause(context, frame, change),
         fix="\n".join(dict.fromkeys(each.fix for each in remedies)) or kinds()["recompile-limit"].meaning,
@@ -120,8 +122,9 @@ def _severity(ids: list[str], frame: Frame, compiled: int) -> Severity:
         return "high"
     if ids and ids[0] == "dynamic-disabled":
         return "medium"
-    once = Counter((change.ids[0], change.name, change.dim) for change in frame.changes)
-    if set(ids) <= _BENIGN and max(once.values(), default=0) <= 1:
+    once = Counter(change.what for change in frame.changes)
+    crossing = {"break-value"} if all(change.ids[0] != "break-value" for change in frame.changes) else set()
+    if set(ids) <= _BENIGN | crossing and max(once.values(), default=0) <= 1:
         return "low" if frame.seconds >= _NOTABLE_SECONDS else "info"
     if set(ids) <= {"train-eval", "grad-mode"}:
         return "info"
@@ -190,17 +193,20 @@ def _eager_calls(context: Context, frame: Frame) -> str:
 def _gain(frame: Frame, compiled: int) -> str:
     seconds = f"{short_seconds(frame.seconds)} of compile time (measured)" if frame.seconds >= 0.05 else ""
     limit = "the calls behind the limit run compiled instead of eager" if frame.limited else ""
-    graphs = f"{count(compiled, 'graph')} fewer" if compiled else ""
+    mixed = len({change.ids[0] for change in frame.changes}) > 1
+    graphs = f"{'up to ' if mixed else ''}{count(compiled, 'graph')} fewer" if compiled else ""
     return "; ".join(part for part in (graphs, seconds, limit) if part)
 
 
 def _by_pgo(change: Change) -> str:
     """What torch's profile of this run decided in a recompile."""
-    names = []
+    names: dict[str, None] = {}
     for each in change.recompile.pgo:
         source = each.partition(": ")[0]
-        dim = re.search(r"\.(size|stride)\(\)\[(\d+)\]$", source)
-        names.append(name_of(source) + (f" ({dim[1]} {dim[2]})" if dim else ""))
+        dim = re.search(r"\.(size|stride)\(\)(?:\[(\d+)\])?$", source)
+        names[
+            name_of(source) + (f" ({dim[1]} {dim[2]})" if dim and dim[2] else f" (every {dim[1]})" if dim else "")
+        ] = None
     return f" (PGO marks as dynamic: {', '.join(names)})" if names else ""
 
 

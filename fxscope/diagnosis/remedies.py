@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fxscope.diagnosis import remedies_object, remedies_size, remedies_value
 from fxscope.diagnosis.guards import changed_keys
-from fxscope.diagnosis.remedies_size import Remedy
+from fxscope.diagnosis.remedies_size import Remedy, argument_of
 from fxscope.diagnosis.story import Change, Frame
 
 
@@ -75,6 +75,13 @@ def _function_mode(frame: Frame, change: Change) -> Remedy:
 
 def _tensor_type(frame: Frame, change: Change) -> Remedy:
     name = change.name or "An argument"
+    if "___check_metadata_" in change.guard.guard:
+        return Remedy(
+            fix=(
+                "A tensor subclass (a quantised weight, a DTensor) came with other metadata than before (its scheme, block sizes, layout, mesh), which is a constant in the graph. "
+                "Another model, or another scheme, is a graph of its own, as it should be; where the same model does this in every call, its metadata holds something that changes."
+            )
+        )
     if change.guard.kind == "dispatch_key" and any("FuncTorch" in key for key in changed_keys(change.guard)):
         return Remedy(
             fix=(
@@ -105,20 +112,20 @@ def _dtype_or_device(frame: Frame, change: Change) -> Remedy:
             )
         )
     return Remedy(
-        fix=f"{name} is {change.guard.expected} in one call and {change.guard.actual} in another; convert before the call ({name if name.isidentifier() else 'x'}.to(...)), or accept one graph per kind."
+        fix=f"{name} is {change.guard.expected} in one call and {change.guard.actual} in another; convert before the call ({argument_of(name)}.to(...)), or accept one graph per kind."
     )
 
 
 def _layout(frame: Frame, change: Change) -> Remedy:
     name = change.name or "x"
     return Remedy(
-        fix=f"{name} comes with other strides (dimension {change.dim}: {change.guard.expected} -> {change.guard.actual}): call with {name}.contiguous() (or always in the same memory_format)."
+        fix=f"{name} comes with other strides (dimension {change.dim}: {change.guard.expected} -> {change.guard.actual}): call with {argument_of(name)}.contiguous() (or always in the same memory_format)."
     )
 
 
 def _tensor_rank(frame: Frame, change: Change) -> Remedy:
     return Remedy(
-        fix=f"{change.name} has {change.guard.expected} dimensions in one call and {change.guard.actual} in another; ranks never become dynamic. Reshape before the call ({change.name}.flatten(0, -2), unsqueeze), or accept one graph per rank."
+        fix=f"{change.name} has {change.guard.expected} dimensions in one call and {change.guard.actual} in another; ranks never become dynamic. Reshape before the call ({argument_of(change.name)}.flatten(0, -2), unsqueeze), or accept one graph per rank."
     )
 
 

@@ -8,6 +8,7 @@ from fxscope.diagnosis.owner import grown_at, set_at
 from fxscope.diagnosis.remedies_size import Remedy
 from fxscope.diagnosis.remedies_value import listed
 from fxscope.diagnosis.story import Change, Frame
+from fxscope.source import short_path
 
 
 def container_size(frame: Frame, change: Change) -> Remedy:
@@ -15,6 +16,13 @@ def container_size(frame: Frame, change: Change) -> Remedy:
     name = change.name
     if name.startswith("self.state[") and re.search(r"[\\/]torch[\\/]optim[\\/]", frame.file):
         return Remedy(fix="The optimizer makes its state in the first step, which is one recompile and no more.")
+    if frame.inner and (not name or "kw" in name):
+        return Remedy(
+            fix=(
+                f"{frame.name} in {short_path(frame.file)} is called by other library code with two sets of keywords (in generate: prefill and decode). "
+                "A graph for each is as it should be."
+            )
+        )
     if not name or "kw" in name:
         return Remedy(
             fix=f"Always pass the same keywords (give the absent one a neutral value), so that {name or 'the keyword dict'} keeps its keys."

@@ -6,9 +6,10 @@ import re
 
 import msgspec
 
-from fxscope.diagnosis.guards import MARKED, TWO_SIZES
+from fxscope.diagnosis.guards import CROSSING, MARKED, TWO_SIZES
 from fxscope.diagnosis.program import static_marks
 from fxscope.diagnosis.story import Change, Frame
+from fxscope.source import short_path
 
 
 class Remedy(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,10 +24,21 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     change: str = ""
 
 
+def argument_of(name: str) -> str:
+    """What the user can write for an argument: its name, its key as a keyword, an item of it; "x" for what has none."""
+    name = re.sub(r"^kwargs\['(\w+)'\]", r"\1", name)
+    return name if re.fullmatch(r"[A-Za-z_]\w*(\.\w+|\[\d+\]|\['\w+'\])*", name) else "x"
+
+
+def _number(text: str | None) -> int:
+    """A size as a guard prints it; 0 for anything else."""
+    return int(text) if text is not None and re.fullmatch(r"\d{1,18}", text) else 0
+
+
 def dynamic_size(frame: Frame, change: Change) -> Remedy:
     """A size that became dynamic."""
     name, dim = change.name or "x", change.dim if change.dim is not None else 0
-    argument = name if name.isidentifier() else "x"
+    argument = argument_of(name)
     sizes = f"{change.guard.expected} -> {change.guard.actual}"
     if MARKED.search(change.guard.guard):
         return Remedy(
@@ -50,7 +62,24 @@ def dynamic_size(frame: Frame, change: Change) -> Remedy:
             ),
             change="dynamic",
         )
-    last = " A smaller last batch is avoided by DataLoader(drop_last=True) or padding." if dim == 0 else ""
+    if name.startswith(CROSSING):
+        return Remedy(
+            fix=(
+                f"Size {dim} of {name} changed ({sizes}) and is dynamic from then on: nothing more will come of it. Without the break there is no such guard; "
+                "torch.compile(..., dynamic=True) saves this recompile."
+            ),
+            change="dynamic",
+        )
+    if frame.inner:
+        return Remedy(
+            fix=(
+                f"Size {dim} of {name} changed ({sizes}) and is dynamic from then on: nothing more will come of it. {name} belongs to {frame.name} in "
+                f"{short_path(frame.file)}, which your line reaches through other library code; torch.compile(..., dynamic=True) saves this recompile."
+            ),
+            change="dynamic",
+        )
+    shrank = dim == 0 and _number(change.guard.actual) < _number(change.guard.expected)
+    last = " A smaller last batch is avoided by DataLoader(drop_last=True) or padding." if shrank else ""
     return Remedy(
         fix=(
             f"Size {dim} of {name} changed ({sizes}) and is dynamic from then on. To save this recompile say so before the first call: "
@@ -88,7 +117,14 @@ def size_zero_one(frame: Frame, change: Change) -> Remedy:
     if dim is None:
         found = re.search(r"\[([0-9]{1,9})\]\s*$", change.guard.source or change.guard.guard)
         dim = int(found[1]) if found else 0
-    argument = name if name.isidentifier() else "x"
+    argument = argument_of(name)
+    if frame.inner:
+        return Remedy(
+            fix=(
+                f"Sizes 0 and 1 of {name} are compiled apart, even where the size is dynamic. {name} belongs to {frame.name} in {short_path(frame.file)}, which your line "
+                "reaches through other library code: the one graph more is as it should be."
+            )
+        )
     return Remedy(
         fix=(
             f"Sizes 0 and 1 of {name} are compiled apart, even where the size is dynamic. For one graph over all sizes: "

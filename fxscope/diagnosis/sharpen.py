@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.guards import TWO_SIZES, guarded_source, name_of
@@ -35,29 +34,35 @@ def sharpen(context: Context, frame: Frame) -> None:
             change.ids = ("compiled-autograd", *change.ids)
         return
     _sharpen_guards(context, frame)
-    seen: Counter[tuple[str, int | None]] = Counter()
+    first_of: dict[tuple[str, int | None, str], str] = {}
     disabled = any(change.guard.kind == "size" for change in frame.changes) and _dynamic_disabled(context, frame)
     for change in frame.changes:
-        first, key = change.ids[0], (change.name, change.dim)
+        first, key = change.ids[0], change.what[1:]
+        again = key in first_of and _entry_number(change.guard.entry) >= _entry_number(first_of[key])
         if first in ("dynamic-size", "size-zero-one") and change.guard.kind == "size":
             if disabled:
                 change.ids = ("dynamic-disabled",)
             elif first == "dynamic-size":
-                _sharpen_size(context, change, seen[key])
-        elif first == "shape-expression" or (
-            change.guard.kind == "number" and seen[key] >= 1 and first.startswith("changing")
-        ):
+                _sharpen_size(context, change, again=again)
+        elif first == "shape-expression" or (change.guard.kind == "number" and again and first.startswith("changing")):
             _specialize(change, _specialized(context, change))
-        seen[key] += 1
+        first_of.setdefault(key, change.recompile.id)
+    _sharpen_tied(frame)
     _propagate(frame)
     _sharpen_shared(frame)
 
 
-def _sharpen_size(context: Context, change: Change, before: int) -> None:
+def _entry_number(id_: str) -> int:
+    """Which entry of its code object a compile id is: an entry older than the first change of a size could not know that it changes."""
+    found = re.search(r"/(\d+)", id_)
+    return int(found[1]) if found else 0
+
+
+def _sharpen_size(context: Context, change: Change, *, again: bool) -> None:
     fixed = _specialized(context, change)
     if fixed is not None:
         _specialize(change, fixed)
-    elif before:
+    elif again:
         change.ids = ("dynamic-disabled",) if _marked_static(context, change) else ("shape-expression", "dynamic-size")
 
 
@@ -122,6 +127,22 @@ def _tensor_sizes(context: Context, change: Change, source: str) -> list[str] | 
             sizes = re.search(r"\bsize=\[([^\]]*)\]", guard.expression)
             return [size.strip() for size in sizes[1].split(",")] if sizes else []
     return None
+
+
+def _sharpen_tied(frame: Frame) -> None:
+    """A size that was fixed because another, not yet dynamic, had to be the same: once both are dynamic nothing more comes of it."""
+    last = {change.what[1:]: number for number, change in enumerate(frame.changes)}
+    for number, change in enumerate(frame.changes):
+        own = f"{change.guard.source}.size()[{change.dim}]"
+        others = [each for each in change.recompile.pgo if ".size()" in each and not each.startswith(own)]
+        if (
+            change.ids[0] == "shape-expression"
+            and change.guard.kind == "size"
+            and number == last[change.what[1:]]
+            and others
+            and not any(each.startswith(own) for each in change.recompile.pgo)
+        ):
+            change.ids, change.line = ("dynamic-size",), None
 
 
 def _sharpen_shared(frame: Frame) -> None:

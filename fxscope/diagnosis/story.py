@@ -12,6 +12,8 @@ from fxscope.source import SourceLine
 
 _RESUME = re.compile(r"^torch_dynamo_resume_in_(.+)_at_(\d{1,9})$")
 
+_ENTRY = re.compile(r"/\d+(?:_\d+)?")
+
 
 def resumed(function: str) -> tuple[str, int] | None:
     """The user's function, and the line behind which it resumes after a graph break; None for any other frame."""
@@ -42,6 +44,11 @@ class Change(msgspec.Struct, kw_only=True):
     dim: int | None = None
     line: SourceLine | None = None
 
+    @property
+    def what(self) -> tuple[str, str, int | None, str]:
+        """Cause, name, dimension and code object: a line with several breaks resumes in several pieces of one name, each with a story."""
+        return (self.ids[0], self.name, self.dim, _ENTRY.sub("", self.recompile.key))
+
 
 class Frame(msgspec.Struct, kw_only=True):
     """One code object that was compiled more than once.
@@ -53,6 +60,8 @@ class Frame(msgspec.Struct, kw_only=True):
         strings: Names of containers whose items are known to be strings.
         values: The values that were guarded for, by name, in order, each once.
         refused: A recompile was refused.
+        caller: The user's function that calls into the library, where the code object is a library's.
+        inner: Other library code calls the function, so that its arguments are in no line of the user's.
     """
 
     function: str
@@ -68,6 +77,8 @@ class Frame(msgspec.Struct, kw_only=True):
     strings: frozenset[str] = frozenset()
     values: dict[str, list[str]] = msgspec.field(default_factory=dict)
     refused: bool = False
+    caller: str = ""
+    inner: bool = False
 
     @property
     def resumed(self) -> bool:
@@ -98,5 +109,5 @@ class Frame(msgspec.Struct, kw_only=True):
         """Recompiles that reach the limit, or that grow: five or more of one cause."""
         if self.limited:
             return True
-        counts = Counter((change.ids[0], change.name, change.dim) for change in self.changes)
+        counts = Counter(change.what for change in self.changes)
         return bool(counts) and max(counts.values()) >= 5

@@ -22,26 +22,8 @@ def wasted(program: str, tree: ast.Module | None) -> tuple[str, int, str, str]:
         if suspects:
             node, why, fix = suspects[0]
             return program, node.lineno, why, fix
-    if tree is not None and (other := other_method(tree)) is not None:
-        node, name, method, target = other
-        options = (
-            ", ".join(ast.unparse(each) for each in node.value.keywords) if isinstance(node.value, ast.Call) else ""
-        )
-        place = (
-            f"{target}.compile({options})"
-            if target.isidentifier()
-            else f"{name} = {target}\n    {name}.compile({options})"
-        )
-        owner = target if target.isidentifier() else name
-        return (
-            program,
-            node.lineno,
-            f"torch.compile of a module compiles its forward; {name}.{method} is the original's own method and runs eager.",
-            (
-                f"Where {method} calls the module itself (self(x), as generate does), compile that in place: before:\n    {ast.unparse(node)}\nafter:\n    {place}\n"
-                f"else compile the method: {owner}.{method} = torch.compile({owner}.{method}); or call {name}(...), whose forward is compiled."
-            ),
-        )
+    if tree is not None and other_method(tree) is not None:
+        return of_other_method(program, tree)
     if tree is not None and (off := switched_off(tree)) is not None:
         return program, off.lineno, f"The program switches torch.compile off: `{ast.unparse(off)[:100]}`.", _SWITCH_ON
     if tree is not None and (passed := original_called(tree)) is not None:
@@ -62,6 +44,28 @@ def wasted(program: str, tree: ast.Module | None) -> tuple[str, int, str, str]:
             ("Call the compiled function itself (not the original, a bound .forward or a copy made before compiling)."),
         )
     return program, 0, "", ""
+
+
+def of_other_method(program: str, tree: ast.Module) -> tuple[str, int, str, str]:
+    """File, line, cause and fix where only another method than forward of a compiled module is called."""
+    other = other_method(tree)
+    if other is None:
+        return program, 0, "", ""
+    node, name, method, target = other
+    options = ", ".join(ast.unparse(each) for each in node.value.keywords) if isinstance(node.value, ast.Call) else ""
+    place = (
+        f"{target}.compile({options})" if target.isidentifier() else f"{name} = {target}\n    {name}.compile({options})"
+    )
+    owner = target if target.isidentifier() else name
+    return (
+        program,
+        node.lineno,
+        f"torch.compile of a module compiles its forward; {name}.{method} is the original's own method and runs eager.",
+        (
+            f"Where {method} calls the module itself (self(x), as generate does), compile that in place: before:\n    {ast.unparse(node)}\nafter:\n    {place}\n"
+            f"else compile the method: {owner}.{method} = torch.compile({owner}.{method}); or call {name}(...), whose forward is compiled."
+        ),
+    )
 
 
 def _suspects(tree: ast.Module) -> list[tuple[ast.stmt, str, str]]:

@@ -32,9 +32,15 @@ def recompiles_in_time(state: State) -> list[Recompile]:
             key = state.process(log, event).key_at(event.envelope, number)
             found = by_key.get(without_attempt(key or ""))
             told = _told(index, number) if found is not None else ""
-            if found is not None and told and told not in found.pgo:
+            if found is not None and told and not _known(found.pgo, told):
                 found.pgo.append(told)
     return rows
+
+
+def _known(pgo: list[str], told: str) -> bool:
+    """Said already; of a tensor with other dimensions the strides follow its sizes under the same name."""
+    source = told.partition(": ")[0]
+    return told in pgo or (source.endswith(".size()") and any(each.startswith(source + ": ") for each in pgo))
 
 
 def _told(index: LogIndex, number: int) -> str:
@@ -48,5 +54,7 @@ def _told(index: LogIndex, number: int) -> str:
         return ""
     dim = facts.get("dim_changed")
     what = "stride" if str(facts.get("reason")).startswith("stride") else "size"
+    if dim == "all":  # another number of dimensions: every size, and with them every stride
+        return f"{facts['name']}.size(): {facts.get('cached')} -> {facts.get('new')}"
     place = f".{what}()[{dim}]" if isinstance(dim, int) and not isinstance(dim, bool) else ""
     return f"{facts['name']}{place}: {facts.get('cached')} -> {facts.get('new')}"

@@ -153,7 +153,7 @@ class GraphBreak(msgspec.Struct, kw_only=True):
         kind: Title of the registry entry or of the exception.
         count: Break events at this site, suppressed duplicates, restarts and resumed frames included.
         skipped_frame: The whole frame was given up, not only split.
-        stack: The user's stack of the first event, outermost first.
+        stack: The user's stack of the event with most of the user's own lines on it, outermost first.
     """
 
     site: str

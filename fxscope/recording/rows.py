@@ -10,7 +10,7 @@ from fxscope.recording.recompiles import parse_reason, read_reasons
 from fxscope.recording.records import GraphBreak, Recompile
 from fxscope.recording.state import State, inherit
 from fxscope.recording.userline import deepest_user_line, is_user_file
-from fxscope.source import base_name
+from fxscope.source import SourceLine, base_name
 
 if TYPE_CHECKING:
     from fxscope.recording.process import Attempt, Process
@@ -34,6 +34,7 @@ def take_break(state: State, process: Process, number: int, event: Event, index:
     else:
         row.count += 1
         row.skipped_frame = row.skipped_frame or text.skipped_frame
+        _set_user_line(row, text)
     row.events.append(number)
     if attempt is not None:
         record = attempt.record
@@ -48,7 +49,6 @@ def take_break(state: State, process: Process, number: int, event: Event, index:
 
 
 def _new_break(state: State, text: BreakText) -> GraphBreak:
-    own = deepest_user_line(text.stack)
     row = GraphBreak(
         site=f"{base_name(text.file)}:{text.line}",
         file=text.file,
@@ -63,15 +63,28 @@ def _new_break(state: State, text: BreakText) -> GraphBreak:
         hints=text.hints,
         skipped_frame=text.skipped_frame,
         stack=text.stack,
-        user_file=own.file if own else text.file,
-        user_line=own.line if own else text.line,
-        user_code=own.code if own else text.code,
+        user_file=text.file,
+        user_line=text.line,
+        user_code=text.code,
     )
-    if is_user_file(text.file):
-        row.user_file, row.user_line, row.user_code = text.file, text.line, text.code
+    _set_user_line(row, text)
     state.breaks[text.file, text.line, text.kind] = row
     state.break_at.setdefault((text.file, text.line), row)
     return row
+
+
+def _set_user_line(row: GraphBreak, text: BreakText) -> None:
+    """The innermost line of the user's own program: a frame that begins in a library knows it all, that of the user's only its caller."""
+    own = deepest_user_line(text.stack)
+    if own is None or is_user_file(row.file):
+        return
+    first = row.stack is text.stack
+    if first or _own_lines(text.stack) > _own_lines(row.stack):
+        row.user_file, row.user_line, row.user_code, row.stack = own.file, own.line, own.code, text.stack
+
+
+def _own_lines(stack: tuple[SourceLine, ...]) -> int:
+    return sum(is_user_file(line.file) for line in stack)
 
 
 def take_recompile(state: State, process: Process, number: int, event: Event, index: LogIndex) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.text import Text
 
+from fxscope import source
 from fxscope.report.safe import plain_line
 from fxscope.report.summary import seconds
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 FEW_RANKS = 8  # of more, what they have alike is shown once
 _STATUS_STYLE = {"ok": "green", "failed": "bold red", "skipped": "yellow", "limit": "bold red", "unfinished": "yellow"}
-_CONTEXT = frozenset({"site-packages", "dist-packages"})
 
 
 def print_compiles(rows: list[Compile], console: Console) -> None:
@@ -79,13 +79,8 @@ def once_for_all_ranks(rows: list[Compile]) -> list[Compile]:
 
 
 def short_path(path: str) -> str:
-    """A path for people: its last part, with the package it lies in where it is an installed one."""
-    parts = plain_line(path).replace("\\", "/").split("/")
-    for place in range(len(parts) - 1, -1, -1):
-        if parts[place] in _CONTEXT:
-            inner = parts[place + 1 :]
-            return "/".join(inner) if len(inner) <= 2 else f"{inner[0]}/…/{inner[-1]}"
-    return parts[-1]
+    """:func:`fxscope.source.short_path`, fit for a terminal."""
+    return plain_line(source.short_path(path))
 
 
 def _number(value: int | None) -> str:

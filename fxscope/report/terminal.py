@@ -137,6 +137,7 @@ class _Page:
         if not rows:
             return
         self._section(f"Graph breaks: {total} at {count(sites, 'line')}")
+        told: dict[str, str] = {}  # one cause has one advice, however many lines it breaks at
         for row in rows[: self._most]:
             head = Text(f"{row.count:>5}× ", style="bold yellow")
             head.append(f"{short_path(row.file)}:{row.line}", style="bold")
@@ -153,7 +154,8 @@ class _Page:
                 code = f"  {plain_line(row.user_code)}" if row.user_code else ""
                 self.line(f"from {short_path(row.user_file)}:{row.user_line}{code}", "dim", 7)
             for hint in [row.fix] if row.fix else row.hints[:2]:
-                self.line(f"→ {hint}", "green", 7)
+                self.line(f"→ as for {told[hint]}" if hint in told else f"→ {hint}", "green", 7)
+                told.setdefault(hint, row.site)
             ids = row.compile_ids
             shown = " ".join(ids[:12]) + (f" and {len(ids) - 12} more" if len(ids) > 12 else "")
             self.line(f"in {shown}", "dim", 7)

@@ -7,6 +7,7 @@ import recompiles_objects  # noqa: F401
 import recompiles_shapes  # noqa: F401
 import recompiles_state  # noqa: F401
 import recompiles_values  # noqa: F401
+import users_library  # noqa: F401
 import users_objects  # noqa: F401
 import users_shapes  # noqa: F401
 import users_state  # noqa: F401

@@ -41,6 +41,13 @@ from fxscope.recording.recompiles import parse_reason
             "w",
         ),
         ("0/0: len(feats) != 2", ("container-size",), "feats"),
+        ("1/0: ___stack0 == 3", ("break-value",), "___stack0"),
+        (
+            "1/0: tensor '___stack0' size mismatch at index 0. expected 3, actual 4",
+            ("dynamic-size", "break-value"),
+            "the tensor that crosses the graph break (___stack0)",
+        ),
+        ("0/1: ___check_metadata_140465515147840_c0/1", ("tensor-type",), ""),
         ("0/0: len(boxes) == 3", ("container-size",), "boxes"),
         ("0/0: list(dict.keys(d))[1] == 'b'", ("container-size",), "list(dict.keys(d))[1]"),
         ("0/0: KeyError on kw['y']", ("container-size",), "kw"),

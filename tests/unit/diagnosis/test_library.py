@@ -1,0 +1,95 @@
+"""What users meet inside of installed packages: told in words that they can act on, without a torch program to record."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from rich.console import Console
+
+from fxscope.diagnosis.causes import cause_of
+from fxscope.diagnosis.context import Context
+from fxscope.diagnosis.fixes import fix_of
+from fxscope.diagnosis.frames import _nearest
+from fxscope.diagnosis.nothing import _other_method
+from fxscope.recording.breaks import BreakText
+from fxscope.recording.recompiles import parse_reason
+from fxscope.recording.records import GraphBreak, Recompile
+from fxscope.recording.rows import _set_user_line
+from fxscope.report.terminal import _Page
+from fxscope.source import SourceLine
+
+PACKAGE = "/opt/python/site-packages/acme/ops"
+
+
+def broken(line: int) -> GraphBreak:
+    return GraphBreak(
+        site=f"boxes.py:{line}",
+        file=f"{PACKAGE}/boxes.py",
+        line=line,
+        code="keep = torch.where(keep)[0]",
+        gb_id="GB0036",
+        kind="Dynamic shape operator",
+        explanation="Operator `aten.nonzero.default` has a non-Tensor output whose shape is dependent on input Tensor data.",
+        user_file="/home/me/infer.py",
+        user_line=7,
+        user_code="out = model(x)",
+    )
+
+
+def test_a_line_of_a_package_is_not_advised_to_be_rewritten_only() -> None:
+    fix = fix_of(broken(3), cause_of(broken(3)))
+    assert "The line belongs to acme" in fix
+    assert "infer.py" not in fix  # whoever prints it has said where
+    assert PACKAGE not in fix
+
+
+def test_one_advice_is_printed_once() -> None:
+    rows = [broken(3), broken(9)]
+    for row in rows:
+        row.fix = fix_of(row, cause_of(row))
+    out = io.StringIO()
+    _Page(Console(file=out, width=80), 20).breaks(rows, 2, 2)
+    text = out.getvalue()
+    assert text.count("belongs to acme") == 1
+    assert "→ as for boxes.py:3" in text
+
+
+def test_the_users_line_is_that_of_the_stack_that_knows_most() -> None:
+    main = SourceLine(file="/home/me/train.py", line=16, function="<module>", code="model(x)")
+    forward = SourceLine(file="/home/me/train.py", line=9, function="forward", code="x = self.conv(x)")
+    inside = SourceLine(file=f"{PACKAGE}/boxes.py", line=3, function="clip", code="")
+    row = broken(3)
+    for stack in ((main, inside), (main, forward, inside), (main, inside)):
+        text = cast(BreakText, SimpleNamespace(stack=stack))
+        if not row.stack:
+            row.stack = stack
+        _set_user_line(row, text)
+    assert (row.user_line, row.user_code) == (9, "x = self.conv(x)")
+
+
+def test_a_call_is_compared_with_the_entry_of_its_own_kind() -> None:
+    """Prefill after decode: the newest entry has other keywords, the older one another size."""
+    reasons = ["0/1: len(kwargs) == 7", "0/0: tensor 'x' size mismatch at index 1. expected 9, actual 12"]
+    recompile = Recompile(id="0/2", key="0/2", failed=[parse_reason(each) for each in reasons])
+    guard, cause = _nearest(recompile, resumed=False)
+    assert (guard.entry, cause.ids) == ("0/0", ("dynamic-size",))
+    alone = Recompile(id="0/1", key="0/1", failed=[parse_reason(reasons[0])])
+    assert _nearest(alone, resumed=False)[1].ids == ("container-size",)
+
+
+def test_generate_of_a_compiled_module_is_told_beside_what_was_compiled(tmp_path: Path) -> None:
+    program = tmp_path / "serve.py"
+    program.write_text("fast = torch.compile(scorer)\nfast(x)\nllm = torch.compile(net)\nllm.generate(ids)\n")
+    session = SimpleNamespace(argv=[str(program)], cwd=str(tmp_path))
+    context: Any = SimpleNamespace(recording=SimpleNamespace(session=session), report_command=lambda: "")
+    (finding,) = _other_method(cast(Context, context))
+    assert (finding.line, finding.severity) == (3, "medium")
+    assert "llm.generate is the original's own method and runs eager" in finding.cause
+    assert "net.compile()" in finding.fix
+    program.write_text("fast = torch.compile(scorer)\nfast(x)\n")
+    context.recording.session.argv = [str(tmp_path / "other.py")]
+    (tmp_path / "other.py").write_text(program.read_text())
+    assert _other_method(cast(Context, context)) == []
