@@ -82,6 +82,25 @@ def test_batch_norm_in_training_is_known_to_write_its_statistics():
     assert not any(written(node) for node in evaluation.graph.nodes if node.op == "call_function")
 
 
+def test_where_eager_is_off_others_may_be_off_by_four_times_as_much():
+    """The more of its digits float32 loses, the more executors may differ; where it loses all, float64 is no reference."""
+    x = torch.linspace(0.1, 0.9, 8)
+    usual = reference(symbolic_trace(lambda x: x * 2), [x])
+    assert (usual.text, usual.tolerances) == ("eager in float64", numeric.TOLERANCES)
+    rounded = symbolic_trace(lambda x: (x + 1e3) - 1e3)
+    expected = reference(rounded, [x])
+    off = numeric.difference([rounded(x)], [(x.double() + 1e3) - 1e3]).max_rel
+    assert off > numeric.TOLERANCES["float32"]
+    assert expected.tolerances["float32"] == 4 * off
+    assert expected.tolerances["bfloat16"] == numeric.TOLERANCES["bfloat16"]
+    lost = symbolic_trace(lambda x: (x + 1e9) - 1e9)
+    expected = reference(lost, [x])
+    assert (
+        expected.text == "eager in its own dtypes (its float64 form gives other values: dtypes decide what it computes)"
+    )
+    assert (expected.outcome.outputs[0].tolist(), expected.tolerances) == ([0.0] * 8, {})
+
+
 def test_poison_goes_where_a_result_owns_its_memory():
     """A callable that leaves a result unwritten shows NaN; inputs, numbers of other kinds and spread values are spared."""
     x = torch.ones(3)

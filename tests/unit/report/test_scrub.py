@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 import re
@@ -38,17 +39,16 @@ def _copy(log: Path, folder: Path, hide: frozenset = ALL) -> str:  # type: ignor
     return "".join((folder / name).read_text("utf-8") for name in done.logs)
 
 
+def event(envelope: dict[str, object], payload: str | None = None) -> str:
+    if payload is not None:
+        envelope["has_payload"] = hashlib.md5(payload.encode()).hexdigest()
+    body = "" if payload is None else "\t" + payload.replace("\n", "\n\t") + "\n"
+    return f"V1129 11:59:38.304000 440 torch/_dynamo/x.py:1] {json.dumps(envelope)}\n{body}"
+
+
 @pytest.fixture
 def secret_log(tmp_path: Path) -> Path:
     """A log of a program whose every private word is known."""
-    import hashlib
-
-    def event(envelope: dict[str, object], payload: str | None = None) -> str:
-        if payload is not None:
-            envelope["has_payload"] = hashlib.md5(payload.encode()).hexdigest()
-        body = "" if payload is None else "\t" + payload.replace("\n", "\n\t") + "\n"
-        return f"V1129 11:59:38.304000 440 torch/_dynamo/x.py:1] {json.dumps(envelope)}\n{body}"
-
     ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
     session = {
         "argv": ["/home/alice/acme/train.py", "--key", "hunter2"],
@@ -107,6 +107,20 @@ def test_nothing_private_is_left(secret_log: Path, tmp_path: Path) -> None:
     assert "gb0170" in text
     assert "nn/modules/linear.py:134" in text or re.search(r"file\d+\.py:134", text)
     assert "torch.relu(L_self_name" in text
+
+
+def test_what_is_learned_late_is_gone_from_the_beginning(tmp_path: Path) -> None:
+    """A host from the session, names from guards and reasons: each is told before, in an event that teaches nothing."""
+    log = tmp_path / "dedicated_log_torch_trace_x.log"
+    log.write_text(
+        event({"artifact": {"name": "note", "encoding": "string"}}, "trainbox7 warms tower_alpha before tower_beta")
+        + event({"dynamo_cpp_guards_str": {}}, "+- EQUALS_MATCH: L['self'].tower_alpha == 3")
+        + event({"artifact": {"name": "recompile_reasons", "encoding": "json"}}, json.dumps(["L['tower_beta'] == 4"]))
+        + event({"artifact": {"name": "fxscope.session", "encoding": "json"}}, json.dumps({"host": "trainbox7"}))
+    )
+    text = _copy(log, tmp_path / "out")
+    assert re.search(r"\S+ warms name\d before name\d", text)
+    assert not re.search("trainbox7|tower_alpha|tower_beta", text)
 
 
 @pytest.mark.parametrize(
