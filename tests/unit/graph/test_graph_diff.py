@@ -117,7 +117,7 @@ def test_a_graph_does_not_differ_from_itself_whatever_its_names(graph: Graph, by
 def test_applying_a_diff_gives_the_other_graph(a: Graph, b: Graph) -> None:
     diff = diff_graphs(a, b)
     assert apply_diff(a, diff) == b
-    assert diff.empty or diff.lines
+    assert diff.empty == (not list(diff.lines()))
     assert len({*diff.pairs.values(), *(node.name for node in diff.added)}) == len(b.nodes)
     assert {*diff.pairs, *diff.removed} == {node.name for node in a.nodes}
 
@@ -175,6 +175,9 @@ def test_rewiring_is_told_from_change() -> None:
         [["inputs"]],
     )
     assert list(diff.lines()) == ["> r: inputs: s, y → c, y"]
+    assert diff_graphs(a, a).summary() == "no difference"
+    swapped = (of("r = torch.add(x, y, alpha = 2)", "return (r,)"), of("r = torch.add(y, x, alpha = 3)", "return (r,)"))
+    assert [change.what for change in diff_graphs(*swapped).changed] == [["arguments", "inputs"]]
 
 
 def test_a_replaced_operator_is_a_change_of_target() -> None:
