@@ -147,11 +147,23 @@ def cause_of(found: GraphBreak) -> BreakCause:
         ids, key = ["library-code"], "library-break"
     elif in_library(found) and ids[0] not in _PLACELESS and "library-code" not in ids:
         ids.append("library-code")
+    if key == "distributed" and _of_wrapper(found):
+        key = "wrapper"
     ids, key, callee = _by_its_line(ids, key, callee, found)
     if key == "context-unsupported" and _SEED.search(found.code + found.user_code):
         ids, key = ["random-seed", *ids], "seed"
     ids += _effects(ids, found)
     return BreakCause(ids=tuple(dict.fromkeys(ids)), advice=key, callee=callee)
+
+
+def _of_wrapper(found: GraphBreak) -> bool:
+    """Whether the break is one of DDP's or FSDP's own steps around the model, and not of what these call."""
+    places = [line.file.replace("\\", "/") for line in found.stack] or [found.file.replace("\\", "/")]
+    while places and re.search(r"/(contextlib|torch/_dynamo/polyfills/\w+)\.py$", places[-1]):
+        places.pop()
+    return (
+        bool(places) and re.search(r"/torch/(nn/parallel/distributed\.py$|distributed/fsdp/)", places[-1]) is not None
+    )
 
 
 def _by_its_line(ids: list[str], key: str, callee: Callee, found: GraphBreak) -> tuple[list[str], str, Callee]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fxscope.diagnosis.causes import cause_of
+from fxscope.recording.recording import open_recording
 from fxscope.recording.records import GraphBreak
 
 SKIPPED = "module: {}, qualname: {}, skip reason: {}"
@@ -59,3 +62,12 @@ def test_names_are_those_that_a_reader_knows() -> None:
     assert cause_of(broken("GB0291", "method: <Logger a (INFO)>.warning")).callee.name == "logging.Logger.warning"
     assert cause_of(broken("GB0098", "<function disabled.<locals>.helper at 0x7f>")).callee.name == "helper"
     assert cause_of(broken("GB0036", "aten.nonzero.default")).callee.name == "aten.nonzero.default"
+
+
+@pytest.mark.parametrize("name", ["ddp-uneven", "fsdp2-uneven"])
+def test_the_own_steps_of_ddp_and_fsdp_are_not_the_models_to_mend(name: str) -> None:
+    """Real logs: what surrounds the model breaks by design, and no functional collective would help."""
+    recording = open_recording(Path(__file__).resolve().parents[2] / "data" / "nccl" / name)
+    assert {cause_of(row).advice for row in recording.graph_breaks} == {"wrapper"}
+    (text,) = {finding.fix for finding in recording.diagnose() if "distributed" in finding.ids}
+    assert text.startswith("Nothing to mend in the model: these are the own steps of ")
