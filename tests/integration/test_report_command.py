@@ -119,6 +119,8 @@ def test_events() -> None:
     assert len(lines) == 94
     only = fxscope("events", "--type", "dynamo_graph_break_reason", "--payload", LOG).stdout
     assert only.count("Graph Break Reason:") == 2
+    assert only.count('\n    {"artifact": {"name": "dynamo_graph_break_reason"') == 2
+    assert "has_payload" not in only
     document = json.loads(fxscope("events", "--id", "3/0", "--json", LOG).stdout)
     assert document["schema"] == "fxscope.events/1"
     assert {row["id"] for row in document["events"]} == {"3/0"}

@@ -180,6 +180,15 @@ def test_rewiring_is_told_from_change() -> None:
     assert [change.what for change in diff_graphs(*swapped).changed] == [["arguments", "inputs"]]
 
 
+def test_a_size_that_became_an_input_is_a_size_only() -> None:
+    a = of("v = x.view(2, 3)", "r = v + y", "return (r,)")
+    text = HEAD.replace("x, y", 's0: "Sym(s0)", x, y') + "v = x.view({}, 3)\n        r = v + y\n        return (r,)\n"
+    diff = diff_graphs(a, parse_graph(text.format("s0")))
+    assert diff.summary() == "1 added, 0 removed, 1 changed (1 in size only), 1 rewired"
+    other = diff_graphs(a, parse_graph(text.format("y")))
+    assert [change.sizes_only for change in other.changed] == [False]
+
+
 def test_a_replaced_operator_is_a_change_of_target() -> None:
     a = of("h = torch.relu(x)", "r = h + y", "return (r,)")
     b = of("h = torch.nn.functional.gelu(x)", "r = h + y", "return (r,)")
