@@ -34,7 +34,7 @@ def failure(violation: Violation, root: str = "") -> str:
 
 def _command(command: str, file: str, line: int, title: str, text: str, root: str) -> str:
     properties = {"file": relative(file, root), "line": str(line) if line else "", "title": f"fxscope: {title}"}
-    written = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value)
+    written = ",".join(f"{name}={_property(plain(value))}" for name, value in properties.items() if value)
     return f"::{command} {written}::{_data(plain(text))}"
 
 

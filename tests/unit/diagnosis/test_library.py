@@ -11,6 +11,7 @@ from rich.console import Console
 
 from fxscope.diagnosis.causes import cause_of
 from fxscope.diagnosis.context import Context
+from fxscope.diagnosis.findings import Finding
 from fxscope.diagnosis.fixes import fix_of
 from fxscope.diagnosis.frames import _nearest
 from fxscope.diagnosis.nothing import _other_method
@@ -18,6 +19,7 @@ from fxscope.recording.breaks import BreakText
 from fxscope.recording.recompiles import parse_reason
 from fxscope.recording.records import GraphBreak, Recompile
 from fxscope.recording.rows import _set_user_line
+from fxscope.report.github import annotation
 from fxscope.report.terminal import _Page
 from fxscope.source import SourceLine
 
@@ -93,3 +95,13 @@ def test_generate_of_a_compiled_module_is_told_beside_what_was_compiled(tmp_path
     context.recording.session.argv = [str(tmp_path / "other.py")]
     (tmp_path / "other.py").write_text(program.read_text())
     assert _other_method(cast(Context, context)) == []
+
+
+def test_a_path_in_an_annotation_cannot_write_to_the_terminal() -> None:
+    path = "/home/me/\x1b]0;owned\x07\u202e\x9b2Jx.py"
+    finding = Finding(
+        ids=["layout"], category="recompiles", severity="high", title="t\x1b[2J", fix="f", file=path, line=3
+    )
+    written = annotation(finding)
+    assert written.isprintable()
+    assert written.startswith("::error file=")
