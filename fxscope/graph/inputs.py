@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -12,9 +12,6 @@ from fxscope.graph.ranges import Uses, sizes
 from fxscope.graph.records import Graph, Node, Ref, TensorMeta
 from fxscope.graph.symbols import Number, evaluate, symbol_values
 from fxscope.graph.tensors import make_tensor
-
-if TYPE_CHECKING:
-    from fxscope.graph.rebuild import Devices
 
 
 def make_inputs(
@@ -50,19 +47,21 @@ def make_inputs(
     given = dict(tensors or {})
     analysis = Uses(graph, values)
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    on_host = _read_on_host(graph)
     has_parameters = any(node.role == "parameter" for node in placeholders)
     result: list[Any] = []
     for position, node in enumerate(placeholders):
         known = next((given[key] for key in (node.name, node.target, node.original) if key in given), None)
         if known is not None or isinstance(node.meta, TensorMeta):
             made: Any
+            kind = ((isinstance(node.meta, TensorMeta) and node.meta.device) or "cpu").split(":")[0]
+            place = torch.device("cpu") if node.name in on_host else devices.of(kind)
             if known is not None:
-                made = _as_described(known, node, values, devices)
+                made = _as_described(known, node, values, place)
             else:
                 assert isinstance(node.meta, TensorMeta)
                 generator = torch.Generator().manual_seed(seed * 1_000_003 + position)
-                kind = (node.meta.device or "cpu").split(":")[0]
-                made = make_tensor(node.meta, values, devices.of(kind), generator, analysis.range_of(node))
+                made = make_tensor(node.meta, values, place, generator, analysis.range_of(node))
             wants = requires_grad and (node.role == "parameter" if has_parameters else node.role == "input")
             if wants and isinstance(made, torch.Tensor) and (made.is_floating_point() or made.is_complex()):
                 made = made.detach().requires_grad_()
@@ -81,13 +80,25 @@ def make_inputs(
     return result
 
 
-def _as_described(known: Any, node: Node, values: Mapping[str, Number], devices: Devices) -> Any:
+def _read_on_host(graph: Graph) -> set[str]:
+    """Inputs that are the seed and offset of an attention's dropout: its backward reads them on the host and dies of a GPU's address.
+
+    Outside of a CUDA graph's capture the operator makes them on the CPU, whatever device the log has for them.
+    """
+    found = set()
+    for node in graph.nodes:
+        if "_scaled_dot_product_efficient_attention_backward" in str(node.target):
+            found |= {arg.node for arg in node.args[7:9] if isinstance(arg, Ref)}
+    return found
+
+
+def _as_described(known: Any, node: Node, values: Mapping[str, Number], place: torch.device) -> Any:
     """A recorded value with the device and strides of the log (a file of tensors keeps neither); numbers come as numbers."""
     if not isinstance(known, torch.Tensor):
         return known
     if not isinstance(node.meta, TensorMeta):
         return known.item() if known.dim() == 0 else known
-    known = known.to(devices.of((node.meta.device or "cpu").split(":")[0]))
+    known = known.to(place)
     stride = None if node.meta.stride is None else sizes(node.meta.stride, values)
     if stride is None or list(known.shape) != list(sizes(node.meta.shape, values)) or stride == list(known.stride()):
         return known

@@ -209,7 +209,7 @@ class Builder:
     def reduce(
         self, kind: str, ref: Ref, dims: Sequence[int], *, keepdim: bool = True, name: str = "", partial: bool = False
     ) -> Ref:
-        """Reduce dimensions: ``sum``, ``max``, ``min``, ``argmax`` or ``argmin``."""
+        """Reduce dimensions: ``sum``, ``max``, ``min``, ``argmax`` or ``argmin``; ``pick`` by the method of that name."""
         rank = len(ref.dims)
         gone = {d % rank for d in dims} if rank else set()
         reduced = tuple(axis for d in sorted(gone) for axis in ref.dims[d])
@@ -223,6 +223,21 @@ class Builder:
         return self.add(
             "reduce", dtype, kept, args=(ref.value,), expr=kind, reduced=reduced, partial=partial, name=name
         )
+
+    def pick(self, ref: Ref, dim: int, at: Ref, name: str = "picked") -> Ref:
+        """Per row its element at the column ``at`` (of the same rank, size 1 along ``dim``); 0 where there is no such column.
+
+        A row reduction by what it means; where others run over the row, it is one more load (``Picks``).
+        """
+        column = self.index(ref, dim)
+        if not ref.dims[dim]:
+            return self.where(
+                self.map("{0} == {1}", column, at, dtype=torch.bool, name=f"{name}_hit"), ref, 0, name=name
+            )
+        self.broadcast([ref, at])
+        picked = self.reduce("pick", ref, [dim], name=name)
+        picked.value.args = (ref.value, column.value, at.value)
+        return picked
 
     def sum(self, ref: Ref, dims: Sequence[int], *, keepdim: bool = True, name: str = "", partial: bool = False) -> Ref:
         """Sum; booleans and integers become int64."""

@@ -292,8 +292,6 @@ class Writer(Reductions, Products):
         assert access.memory is not None
         for part in parts:
             name = self.names[value] + ("" if named else part.suffix)
-            if len(self.nest.cols) > 1 and not named:
-                pass
             place = self._col_offset(access, part)
             mask = f", mask={part.col_mask}" if part.col_mask else ""
             self.put(

@@ -124,7 +124,8 @@ class Value:
         dtype: torch dtype as PyTorch sees it. Half types are held as float32.
         dims: Axes of its dimensions.
         args: Values it is computed from.
-        expr: map: Triton expression over {0}, {1}...; const: a literal; reduce: sum, max, min, argmax or argmin.
+        expr: map: Triton expression over {0}, {1}...; const: a literal; reduce: sum, max, min, argmax, argmin, or pick (of the value at the
+            index that equals the third argument).
         fast: map: the expression for half-precision outputs, None where there is no other.
         approx: map: the expression where only the absolute error counts.
         strides: load and index: distance of neighbours along each axis.

@@ -40,6 +40,7 @@ class Lines:
         self.indent = 1
         self.env: dict[tuple[Value, str], str] = {}
         self.raw: dict[tuple[Value, str], str] = {}
+        self.points: dict[tuple[Value, Value], str] = {}  # values at the column that a pick picks
         self.args: list[Memory] = []
         self.shifted: list[Memory] = []
         self.said = ""

@@ -32,6 +32,7 @@ class Nest:
         rows: Sizes of the row dimensions, outer to inner. Programs run over them.
         cols: Sizes of the column dimensions. One program holds all of them, or blocks of them.
         level: Per value the number of row reductions that must be finished before it.
+        picks: Elements of a row at a column that the row names, read as such; not among ``reductions``.
         kinds: Per value ``full``, ``row``, ``col`` or ``scalar``: what it varies over.
     """
 
@@ -39,7 +40,10 @@ class Nest:
         """``columns``: the axes that are columns; by default what is reduced, or everything."""
         self.kernel = kernel
         self.axes = axes
-        self.reductions = [v for v in kernel.values if v.op == "reduce" and not v.partial]
+        reduces = [v for v in kernel.values if v.op == "reduce" and not v.partial]
+        # What picks one element of a row needs no pass over the row, where there are passes anyway.
+        self.picks = [v for v in reduces if v.expr == "pick"] if any(v.expr != "pick" for v in reduces) else []
+        self.reductions = [v for v in reduces if v not in self.picks]
         self.partials = [v for v in kernel.values if v.op == "reduce" and v.partial]
         full: set[int] = set()
         for value in kernel.values:
@@ -172,7 +176,7 @@ class Nest:
             level = max((self.level[arg] for arg in value.args), default=0)
             if value.op == "reduce":
                 own = own - set(self.axes.flat(value.reduced))
-                level += not value.partial
+                level += not value.partial and value not in self.picks
             depends[value] = own
             self.level[value] = level
             self.kinds[value] = self._kind(own)

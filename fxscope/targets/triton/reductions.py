@@ -13,6 +13,8 @@ from fxscope.targets.triton.ir import Value
 from fxscope.targets.triton.lines import Part
 from fxscope.targets.triton.values import Values
 
+ADDED = ("sum", "pick")
+
 
 class Reductions(Values):
     """Writes a row's reductions level by level, then what depends on them."""
@@ -21,6 +23,7 @@ class Reductions(Values):
         return [v for v in self.nest.reductions if self.nest.level[v] == level + 1]
 
     def _phases(self, parts: list[Part]) -> None:
+        self.points.clear()
         self._early_rows(parts[0])
         for level in range(self.last):
             self.phase = level
@@ -47,6 +50,7 @@ class Reductions(Values):
         for value in self.nest.kernel.values:
             if value.op == "load" and self.nest.kinds[value] == "row" and self.last:
                 self.need(value, part)
+        self.load_picked(part)
 
     def _write_row(self, parts: list[Part]) -> None:
         stores = [i for i in range(len(self.nest.kernel.stores)) if not self.nest.kernel.stores[i][0].partial]
@@ -89,8 +93,7 @@ class Reductions(Values):
     def _reduce_part(self, value: Value, part: Part, texts: list[str]) -> None:
         """Append what a part of the row contributes; chunks are first added up element by element."""
         arg = value.args[0]
-        text = self.need(arg, part)
-        self._say(value.node)
+        text = self._reduced(value, part)
         axis = "axis=1, keep_dims=True" if self.two_d else "axis=0"
         if self.nest.kinds[arg] in ("row", "scalar"):
             text = (
@@ -103,13 +106,13 @@ class Reductions(Values):
         if self.schedule.chunks > 1 and not part.edge:
             name = f"{self.names[value]}_chunk"
             if texts:
-                text = f"{name} + {text}" if value.expr == "sum" else _best(value.expr, name, text)
+                text = f"{name} + {text}" if value.expr in ADDED else _best(value.expr, name, text)
                 texts.pop()
             self.put(f"{name} = {text}", value.node)
             if self.schedule.live == "reread":
                 self._drop(part)
             text = name
-        if value.expr == "sum":
+        if value.expr in ADDED:
             texts.append(f"tl.sum({text}, {axis})")
         elif value.expr in ("max", "min"):
             texts.append(f"device.{value.expr}({text}, {axis})")
@@ -117,14 +120,20 @@ class Reductions(Values):
             where = part.cols if not self.two_d else f"tl.broadcast_to({part.cols}, [TILE, BLOCK])"
             texts.append(f"device.{value.expr}({text}, {where}, {axis})[1]")
 
+    def _reduced(self, value: Value, part: Part) -> str:
+        """What is reduced; of a pick among no other reductions the row with 0 everywhere else."""
+        texts = [self.need(arg, part) for arg in value.args]
+        self._say(value.node)
+        return texts[0] if value.expr != "pick" else f"tl.where({texts[1]} == {texts[2]}, {texts[0]}, 0)"
+
     def _is_neutral(self, value: Value) -> bool:
         """Whether the elements behind the mask leave a reduction as it is."""
-        return self.fills.at(value.args[0]) == {"sum": 0.0, "max": -math.inf}.get(value.expr)
+        return self.fills.at(value.args[0]) == {"sum": 0.0, "max": -math.inf}.get(value.expr, math.nan)
 
     def _identity(self, value: Value) -> str:
         dtype = value.args[0].dtype
         kind = value.expr.removeprefix("arg")
-        if kind == "sum":
+        if kind in ADDED:
             return "0"
         if dtype.is_floating_point:
             return 'float("-inf")' if kind == "max" else 'float("inf")'
@@ -149,7 +158,9 @@ class Reductions(Values):
             part = Part(mask=mask, col_mask="mask" if col_mask and not self.two_d else col_mask)
             self._column_names(part)
             self.env, self.raw = dict(kept), {}
+            self.points.clear()
             yield part
+        self.points.clear()
         self.env = kept
 
     def _shape(self) -> str:
@@ -158,7 +169,7 @@ class Reductions(Values):
     def _loop_start(self, value: Value) -> None:
         name, shape = self.names[value], self._shape()
         dtype = self._accumulator(value.args[0])
-        if value.expr == "sum":
+        if value.expr in ADDED:
             self.put(f"{name} = tl.zeros({shape}, {dtype})", value.node)
         else:
             self.put(f"{name} = tl.full({shape}, {self._identity(value)}, {dtype})", value.node)
@@ -168,11 +179,10 @@ class Reductions(Values):
 
     def _loop_step(self, value: Value, part: Part) -> None:
         name = self.names[value]
-        text = self.need(value.args[0], part)
-        self._say(value.node)
+        text = self._reduced(value, part)
         if part.mask:
             text = f"tl.where({part.mask}, {text}, {self._identity(value)})"
-        if value.expr == "sum":
+        if value.expr in ADDED:
             self.put(f"{name} += {text}", value.node)
         elif value.expr in ("max", "min"):
             self.put(f"{name} = tl.{value.expr}imum({name}, {text}, propagate_nan=tl.PropagateNan.ALL)", value.node)
@@ -184,7 +194,7 @@ class Reductions(Values):
     def _loop_end(self, value: Value) -> None:
         name = self.names[value]
         axis = "axis=1, keep_dims=True" if self.two_d else "axis=0"
-        if value.expr == "sum":
+        if value.expr in ADDED:
             self.put(f"{name} = tl.sum({name}, {axis})", value.node)
         elif value.expr in ("max", "min"):
             self.put(f"{name} = device.{value.expr}({name}, {axis})", value.node)
@@ -199,7 +209,7 @@ def _best(kind: str, one: str, other: str) -> str:
 
 def _combined(kind: str, texts: list[str]) -> str:
     """The reduction of a row from those of its parts."""
-    if kind == "sum":
+    if kind in ADDED:
         return " + ".join(texts)
     out = texts[0]
     for text in texts[1:]:

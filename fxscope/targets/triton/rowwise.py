@@ -247,11 +247,10 @@ def _picked(b: Builder, x: Ref, target: Ref, name: str) -> Ref:
 def nll_loss(
     b: Builder, x: Ref, target: Ref, weight: Any, reduction: int, ignore: int, *, packet: str, val: Any
 ) -> Any:
-    """Negative log-likelihood of the targets: a row reduction that picks one column."""
+    """Negative log-likelihood of the targets: of each row one column."""
     wide = widened(b, x)
     column = Ref(target.value, (*target.dims, ()), b)
-    picked = b.where(_picked(b, x, column, "picked"), wide, 0.0, name="term")
-    loss = b.squeeze(-b.sum(picked, [-1], name="picked_sum"), [-1])
+    loss = b.squeeze(-b.pick(wide, -1, column), [-1])
     kept = b.op("aten.ne", target, ignore, name="kept")
     loss = b.where(kept, loss, 0.0, name="loss")
     if reduction not in (MEAN, SUM):
@@ -279,6 +278,5 @@ def nll_loss_backward(
 
 @rule("aten.gather")
 def gather(b: Builder, x: Ref, dim: int, index: Ref, sparse: bool = False, *, packet: str) -> Ref:
-    """One element per row, as a row reduction that picks it."""
-    hit = b.map("{0} == {1}", b.index(x, dim), index, dtype=torch.bool, name="picked")
-    return b.reduce("sum", b.where(hit, x, 0, name="term"), [dim], keepdim=True, name="sum")
+    """One element per row."""
+    return b.pick(x, dim, index)

@@ -36,7 +36,7 @@ class Schedule:
         programs: Programs of a persistent grid that run over the rows; 0: one program per tile.
         live: What holds a row over a reduction: ``keep`` float32 registers, ``repack`` packed half-precision registers, or
             ``reread`` it from memory.
-        weights: Column vectors: ``reload`` for each row, ``hoist`` out of the loop over rows, or ``shifted`` copies in memory.
+        weights: Column vectors: ``reload`` for each row, ``hoist`` out of the loop over rows, ``shifted`` copies in memory.
         prefetch: Load the next row of a persistent program before this one is computed.
         ahead: Ask for the next row of a persistent program to be brought into the cache; needs no registers.
         hints: evict_last on large loads.
@@ -104,9 +104,10 @@ def ragged(nest: Nest) -> bool:
 
 
 def half_outputs(nest: Nest) -> bool:
-    """Whether everything large that is written has half precision."""
+    """Whether everything large that is written (or all, where nothing is) has half precision."""
     stores = [nest.target(i) for i in range(len(nest.kernel.stores))]
     large = [access.memory for _, access, kind in stores if kind == "full" and access.memory]
+    large = large or [access.memory for _, access, _ in stores if access.memory]
     return bool(large) and all(memory.dtype in HALF for memory in large)
 
 

@@ -34,6 +34,8 @@ class Values(Places):
             text = self._load(value, part)
         elif value.op == "index":
             text = self._index(value, part)
+        elif value in self.nest.picks:
+            text = self._pick(value, part)
         else:
             args = [self.need(arg, part) for arg in value.args]
             expr = self._expression(value)
@@ -48,6 +50,79 @@ class Values(Places):
                 self.put(f"{text} = {expr.format(*args)}", value.node)
         self.env[key] = text
         return text
+
+    def _pick(self, value: Value, part: Part) -> str:
+        """A row's element at a column that the row names: computed there alone, without a pass over the row."""
+        at = self.need(value.args[2], part)
+        self._say(value.node)
+        found = self._found(value, at)
+        text = self._there(value.args[0], value, part)
+        self._say(value.node)
+        name = self.names[value]
+        self.put(f"{name} = tl.where({found}, {text}, 0)", value.node)
+        return name
+
+    def _found(self, pick: Value, at: str) -> str:
+        """The name of the condition that the row has such a column."""
+        key = (pick, pick)
+        if key not in self.points:
+            self.points[key] = f"{self.names[pick]}_found"
+            self.put(f"{self.points[key]} = ({at} >= 0) & ({at} < {self.nest.col_count})", pick.node)
+        return self.points[key]
+
+    def _there(self, value: Value, pick: Value, part: Part) -> str:
+        """The name of a value at the column that ``pick`` picks."""
+        if value.op == "const":
+            return value.expr
+        if self.nest.kinds[value] in ("row", "scalar"):
+            return self.need(value, part)
+        key = (value, pick)
+        if key in self.points:
+            return self.points[key]
+        text = f"{self.names[value]}_there"
+        if value.op in ("load", "index"):
+            at = self.need(pick.args[2], part)
+            mask = " & ".join([self._found(pick, at), *([f"({self.row_mask})"] if self.row_mask else [])])
+            terms = self._place_there(value, pick, at)
+            if value.op == "load":
+                assert value.memory is not None
+                load = f"tl.load({' + '.join([self.argument(value.memory), *terms])}, mask={mask}, other=0)"
+                self.put(f"{text} = {load}{'.to(tl.float32)' if value.dtype in HALF else ''}", value.node)
+            else:
+                self.put(f"{text} = {' + '.join([*terms, str(value.offset)])}", value.node)
+        else:
+            args = [self._there(arg, pick, part) for arg in value.args]
+            expr = self._expression(value)
+            if expr == "{0}":
+                text = args[0]
+            else:
+                self._say(value.node)
+                self.put(f"{text} = {expr.format(*args)}", value.node)
+        self.points[key] = text
+        return text
+
+    def _place_there(self, value: Value, pick: Value, at: str) -> list[str]:
+        """Terms of the offset of a load, or of the number of an index, at the column that ``pick`` picks."""
+        access, steps = self.nest.access(value), self.nest.access(pick.args[1]).cols
+        wide = f"{at}.to(tl.int64)"
+        terms = [self._row_offset(access, "row")]
+        for step, size, stride in zip(steps, self.nest.cols, access.cols, strict=True):
+            if stride:
+                name = wide if len(steps) == 1 else f"({wide} // {step} % {size})"
+                terms.append(self._term(name, stride))
+        return [term for term in terms if term]
+
+    def load_picked(self, part: Part) -> None:
+        """Load what is picked, ahead of the passes over the row: behind them its latency would stand alone."""
+        for pick in self.nest.picks:
+            waiting: list[Value] = [pick.args[0]]
+            seen: set[Value] = set()
+            while waiting and not self.nest.level[pick.args[2]]:
+                value = waiting.pop()
+                if value.op == "load" and self.nest.kinds[value] in ("full", "col"):
+                    self._there(value, pick, part)
+                waiting += [arg for arg in value.args if arg not in seen and self.nest.kinds[arg] in ("full", "col")]
+                seen.update(value.args)
 
     def _expression(self, value: Value) -> str:
         if not self.schedule.fast or compute_dtype(value.dtype) != torch.float32:
@@ -143,6 +218,7 @@ class Values(Places):
             "full": part.mask,
             "col": part.mask if self.flat else part.col_mask,
             "row": part.mask if self.flat else self.row_mask,
+            "scalar": part.mask if not self.nest.cols else None,  # of a single element a block has its own pointers
         }.get(kind)
         if suffix and kind == "full":
             mask = f"{mask} & (next_row < ROWS)" if mask else "next_row < ROWS"

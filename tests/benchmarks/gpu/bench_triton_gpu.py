@@ -11,7 +11,6 @@ compared with float64 before it may win.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
@@ -26,6 +25,7 @@ from gpu_cases import Case, all_cases
 from gpu_graphs import error_of, exact_outputs, graph_of, inputs_of
 from gpu_peers import PEERS, TUNED
 from gpu_precompile import precompile, precompile_inductor
+from gpu_timing import in_turn
 from torch.fx import GraphModule
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2.4e-3, torch.float16: 4e-4}
@@ -95,23 +95,13 @@ class Bench:
 
     def time(self, case: Case, calls: dict[str, Any], row: dict[str, Any]) -> dict[str, float]:
         """Median seconds of each call; they take turns, after the clocks are up."""
-        from fxscope.targets.triton.tune import replay_seconds
-
         launches = 20 if case.bytes > 2**24 else 200
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        first = next(iter(calls.values()))
-        replay_seconds(first, launches=min(400, max(20, int(2e11 / case.bytes / 50))), repeats=20)  # out of idle clocks
-        for call in calls.values():  # autograd's first backward within a capture can fail; its second does not
-            with contextlib.suppress(Exception):
-                replay_seconds(call, launches=2, repeats=1)
-        for _ in range(self.repeats):
-            for name, call in calls.items():
-                slow = name == "eager"
-                try:
-                    times[name].append(replay_seconds(call, launches=6 if slow else launches, repeats=3 if slow else 5))
-                except Exception as error:
-                    row[f"{name}_failed"] = brief(error)
-        return {name: statistics.median(some) for name, some in times.items() if some}
+        counts = {name: 3 if name == "eager" else launches for name in calls}
+
+        def failed(name: str, error: Exception) -> None:
+            row[f"{name}_failed"] = brief(error)
+
+        return in_turn(calls, counts, 7 * self.repeats, failed)
 
     def run(self, case: Case) -> None:
         """One row."""
@@ -187,7 +177,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers", default="inductor")
     parser.add_argument("--tune-log", action="store_true")
     parser.add_argument("--tune-all", action="store_true", help="the peer `tuned` for every case, not for some")
-    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=2, help="sevenths of the rounds")
     parser.add_argument("--seconds", type=float, default=500, help="start no further case after this long")
     parser.add_argument("--no-precompile", action="store_true")
     parser.add_argument("--skip", type=int, default=0)

@@ -13,7 +13,6 @@ import argparse
 import json
 import math
 import multiprocessing
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 from gpu_graphs import reference
 from gpu_precompile import precompile_source
+from gpu_timing import in_turn
 from torch.fx import GraphModule
 
 
@@ -56,6 +56,8 @@ class Kept(torch.fx.Interpreter):
 def pieces_of(path: Path, device: str) -> list[Piece]:
     """Distinct islands of a log's forward and backward graphs."""
     from fxscope.errors import FxscopeError
+    from fxscope.graph.inputs import backward_inputs
+    from fxscope.graph.load import recorded_symbols
     from fxscope.passes.aten import to_aten
     from fxscope.passes.partition import partition
     from fxscope.passes.recorded import load
@@ -64,27 +66,36 @@ def pieces_of(path: Path, device: str) -> list[Piece]:
     from fxscope.targets.triton.target import TritonTarget
 
     target, found = TritonTarget(), {}
-    for compile_ in open_recording(path).compiles:
+    recording = open_recording(path)
+    for compile_ in recording.compiles:
+        forward: tuple[Any, Any] | None = None
         for stage in ("forward", "backward", "inference"):
             if stage not in compile_.stages:
                 continue
             try:
                 recorded = load(path, compile_.key, stage, device=device)
-                module = to_aten(recorded.module, recorded.inputs, decompositions="none")
+                inputs = recorded.inputs
+                if stage == "forward":
+                    with torch.no_grad():
+                        forward = recorded.graph, recorded.module(*inputs)
+                elif stage == "backward" and forward is not None:
+                    # What the forward saved: values made up one by one do not fit together, and overflow on the way.
+                    inputs = backward_inputs(*forward, recorded.graph, symbols=recorded_symbols(recording, compile_))
+                module = to_aten(recorded.module, inputs, decompositions="none")
             except FxscopeError as error:
                 print(f"{path.name} {compile_.key} {stage}: {error}")
                 continue
             kept = Kept(module)
             with torch.no_grad():
-                kept.run(*recorded.inputs)
+                kept.run(*inputs)
             for island in partition(module, target.supports).kept:
                 graph = extract(module, island.nodes)
                 text = str([(n.op, str(n.target), str(n.meta.get("val"))) for n in graph.graph.nodes])
                 if text not in found:
                     first, last = island.nodes[0].name, island.nodes[-1].name
                     where = f"{compile_.key} {stage} {first}..{last} ({len(island.nodes)} nodes)"
-                    inputs = [kept.values[n.name] for n in graph.graph.find_nodes(op="placeholder")]
-                    found[text] = Piece(where, graph, inputs)
+                    handed = [kept.values[n.name] for n in graph.graph.find_nodes(op="placeholder")]
+                    found[text] = Piece(where, graph, handed)
     return list(found.values())
 
 
@@ -170,7 +181,6 @@ def timed(piece: Piece, device: str) -> dict[str, Any]:
     """Microseconds of one island tuned, of Inductor's, and of eager."""
     from fxscope.launch.timing import rotation
     from fxscope.targets.triton.executable import TritonExecutable, tuned
-    from fxscope.targets.triton.tune import replay_seconds
 
     place = torch.device(device, 0)
     executable = TritonExecutable(piece.graph, piece.inputs, tuned(place), place, False)
@@ -187,14 +197,10 @@ def timed(piece: Piece, device: str) -> dict[str, Any]:
         exact = reference(piece.graph, piece.inputs)
         eager = piece.graph(*piece.inputs)
         row["right"] = all(ok for _, _, ok in judge(piece.graph, executable(*piece.inputs), eager, exact))
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        replay_seconds(lambda i: executable(*sets[i % len(sets)]), launches=100, repeats=5)
-        for _ in range(3):
-            for name, call in calls.items():
-                run = lambda i, c=call: c(*sets[i % len(sets)])  # noqa: E731
-                times[name].append(replay_seconds(run, launches=20, repeats=3))
+        runs = {name: (lambda i, c=call: c(*sets[i % len(sets)])) for name, call in calls.items()}
+        times = in_turn(runs, dict.fromkeys(runs, 20), 15)
     torch._dynamo.reset()
-    return row | {name: round(statistics.median(some) * 1e6, 2) for name, some in times.items()}
+    return row | {name: round(some * 1e6, 2) for name, some in times.items()}
 
 
 def main() -> None:

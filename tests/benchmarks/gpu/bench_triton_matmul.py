@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from gpu_timing import in_turn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 
@@ -68,7 +68,7 @@ def measure(function: Callable[..., Any], rows: int, depth: int, cols: int, dtyp
     from fxscope.targets.triton.executable import TritonExecutable
     from fxscope.targets.triton.matmul import MatmulNest
     from fxscope.targets.triton.schedule import LIBRARY
-    from fxscope.targets.triton.tune import Tuner, replay_seconds
+    from fxscope.targets.triton.tune import Tuner
 
     device = torch.device("cuda", 0)
     size = (rows * depth + depth * cols + 2 * rows * cols) * dtype.itemsize
@@ -102,18 +102,14 @@ def measure(function: Callable[..., Any], rows: int, depth: int, cols: int, dtyp
         "launches": chosen.launches,
         "rejected": [f"{s.text()}: {why}" for s, _, why in seen if why],
     }
-    times: dict[str, list[float]] = {name: [] for name in calls}
     with torch.no_grad():
         for name, call in calls.items():
             got = call(*sets[0])
             got = got[0] if isinstance(got, tuple) else got
             row[f"{name}_error"] = float((got.double() - want).norm() / want.norm())
-        replay_seconds(lambda i: chosen(*sets[i % len(sets)]), launches=50, repeats=20)
-        for _ in range(3):
-            for name, call in calls.items():
-                run = lambda i, c=call: c(*sets[i % len(sets)])  # noqa: E731
-                times[name].append(replay_seconds(run, launches=20, repeats=5))
-    row |= {f"{name}_us": round(statistics.median(some) * 1e6, 2) for name, some in times.items()}
+        runs = {name: (lambda i, c=call: c(*sets[i % len(sets)])) for name, call in calls.items()}
+        times = in_turn(runs, dict.fromkeys(runs, 12), 15)
+    row |= {f"{name}_us": round(some * 1e6, 2) for name, some in times.items()}
     row["tflops"] = round(2 * rows * depth * cols / row["chosen_us"] / 1e6)
     row["wrong"] = not row["chosen_error"] <= TOLERANCE[dtype]
     torch._dynamo.reset()

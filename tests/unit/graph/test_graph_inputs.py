@@ -269,3 +269,13 @@ def test_a_pools_backward_survives_indices_that_are_out_of_range() -> None:
     assert torch.equal(guard(gradient, x, *arguments, indices), expected)
     assert guard(gradient, x, *arguments, indices - 10**9).isfinite().all()
     assert guard(gradient, x, *arguments, indices + 10**9).isfinite().all()
+
+
+def test_the_seed_of_an_attentions_dropout_stays_on_the_host() -> None:
+    """Its backward reads seed and offset on the host: an address of the device there ends the process."""
+    row, number = "f32[1, 1, 8, 8][64, 64, 8, 1]cuda:0", "i64[][]cuda:0"
+    args = f'g: "{row}", q: "{row}", o: "{row}", l: "f32[1, 1, 8][8, 8, 1]cuda:0", seed: "{number}", offset: "{number}"'
+    call = "torch.ops.aten._scaled_dot_product_efficient_attention_backward.default"
+    graph = of(args, f"y = {call}(g, q, q, q, None, o, l, seed, offset, 0.1, [True, True, True, False])", "return (y,)")
+    made = [x.device.type for x in make_inputs(graph, device="meta")]
+    assert made == ["meta", "meta", "meta", "meta", "cpu", "cpu"]
