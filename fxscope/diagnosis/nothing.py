@@ -28,7 +28,8 @@ _MODES = re.compile(
 def findings(context: Context) -> list[Finding]:
     """Nothing compiled at all, functions that were compiled and never ran, dispatch modes, hooks that came late."""
     found = [_late_hook(context, place) for place in _hooks_in_program(context)]
-    if not found and not context.recording.compiles and not context.recording.failures:
+    begun = context.recording.compiles or context.recording.failures
+    if not found and not begun and context.recording.session.state != "live":  # a live run may still come to it
         found.append(_nothing(context))
     if not found and context.recording.compiles and not context.recording.totals.graphs:
         found.extend(_empty(context))

@@ -12,7 +12,7 @@ from fxscope.diagnosis.findings import Finding
 from fxscope.diagnosis.program import create_graph_call, dynamo_settings, generator_compiled, late_hooks
 
 
-def recorded_nothing(folder: Path, source: str, exit_code: int = 0) -> list[Finding]:
+def recorded_nothing(folder: Path, source: str, exit_code: int | None = 0, **session: object) -> list[Finding]:
     """Findings of a recording in which nothing was compiled, of a program with this text."""
     import json
 
@@ -20,7 +20,8 @@ def recorded_nothing(folder: Path, source: str, exit_code: int = 0) -> list[Find
     script.write_text(source)
     run = folder / "run.fxscope"
     run.mkdir()
-    (run / "session.json").write_text(json.dumps({"argv": [str(script)], "cwd": str(folder), "exit_code": exit_code}))
+    facts = {"argv": [str(script)], "cwd": str(folder), "exit_code": exit_code, **session}
+    (run / "session.json").write_text(json.dumps(facts))
     return diagnose(fxscope.open(run))
 
 
@@ -283,3 +284,12 @@ def test_a_program_that_ended_early_is_not_blamed(tmp_path: Path) -> None:
     folder.mkdir()
     (finding,) = recorded_nothing(folder, "import torch\ntorch.compile(net)\nnet(x)\n", exit_code=1)
     assert "thrown away" in finding.cause  # that is so whatever ended it
+
+
+def test_a_live_run_that_has_compiled_nothing_yet_is_not_blamed(tmp_path: Path) -> None:
+    source = "import torch\nmodel = f()\ntorch.compile(model)\nmodel(x)\n"
+    live = {"state": "live", "host": "another-machine", "pid": 1}
+    (tmp_path / "live").mkdir()
+    assert recorded_nothing(tmp_path / "live", source, None, **live) == []
+    (tmp_path / "ended").mkdir()
+    assert recorded_nothing(tmp_path / "ended", source) != []
