@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fxscope.words import count
+
 from .frames import size_text
 from .spans import Cell
 from .widgets.document import Block, heading
@@ -35,7 +37,10 @@ def _traffic(document: Mapping[str, Any]) -> list[Block]:
     lines: list[Cell] = [
         [
             ("  unfused ", "dim"),
-            (f"{size_text(traffic['unfused_bytes'])} in {traffic['unfused_launches']} launches", ""),
+            (
+                f"{size_text(traffic['unfused_bytes'])} in {count(traffic['unfused_launches'], 'launch', 'launches')}",
+                "",
+            ),
             ("   fused ", "dim"),
             (f"{size_text(traffic['fused_bytes'])} in {traffic['fused_launches']}", ""),
             ("   least possible ", "dim"),
@@ -105,14 +110,17 @@ def _partitions(partitions: Mapping[str, Any]) -> list[Block]:
         lines: list[Cell] = [
             [
                 ("  coverage ", "dim"),
-                (f"{report.get('coverage', 0):.0%} of {report.get('nodes', 0)} nodes in {len(kept)} islands", ""),
+                (
+                    f"{report.get('coverage', 0):.0%} of {count(report.get('nodes', 0), 'node')} in {count(len(kept), 'island')}",
+                    "",
+                ),
                 ("   crossing edges ", "dim"),
                 (size_text(report.get("boundary_bytes") or 0), ""),
             ]
         ]
         for island in islands:
             dropped = f"  dropped: {island['dropped']}" if island.get("dropped") else ""
-            facts = f"{len(island.get('nodes', ()))} nodes, in {size_text(island.get('bytes_in', 0))}, "
+            facts = f"{count(len(island.get('nodes', ())), 'node')}, in {size_text(island.get('bytes_in', 0))}, "
             facts += f"parameters {size_text(island.get('bytes_parameters', 0))}, out {size_text(island.get('bytes_out', 0))}"
             lines.append([(f"  island {island.get('index')} ", "strong"), (facts, ""), (dropped, "warn")])
         for reason in report.get("reasons") or ():

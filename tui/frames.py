@@ -9,6 +9,7 @@ from fxscope.diagnosis.story import resumed
 from fxscope.recording.lookup import stage_name
 from fxscope.recording.records import Compile, LimitHit
 from fxscope.source import base_name
+from fxscope.words import count
 
 from .spans import Cell, Span
 from .store import Snapshot
@@ -114,7 +115,7 @@ class FrameTree:
         cell: list[Span] = [(f" {mark} ", "dim"), (f"{sign} ", style), (compile_.id, "")]
         facts = []
         if compile_.nodes is not None:
-            facts.append(f"{compile_.nodes} ops")
+            facts.append(count(compile_.nodes, "op"))
         if compile_.seconds is not None:
             facts.append(seconds_text(compile_.seconds))
         if compile_.calls is not None:

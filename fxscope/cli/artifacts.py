@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from fxscope.words import count
+
 
 @click.command(epilog="\b\nExample:\n  fxscope artifacts -o out train.fxscope")
 @click.argument("path", type=click.Path())
@@ -24,4 +26,4 @@ def command(path: str, output: str | None) -> None:
     recording = open_recording(path)
     folder = Path(output) if output else Path(Path(path).name.split(".", 1)[0] + ".artifacts")
     number, size = write_artifacts(recording, folder)
-    click.echo(f"wrote {number} files ({size / 1e6:.1f} MB) below {folder}", err=True)
+    click.echo(f"wrote {count(number, 'file')} ({size / 1e6:.1f} MB) below {folder}", err=True)

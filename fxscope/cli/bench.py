@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fxscope.words import count
+
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 
@@ -104,7 +106,7 @@ def command(
         )
         click.echo(encode_document(document))
     else:
-        click.echo(f"graph {found.id}, stage {stage}: {len(module.graph.nodes)} nodes, {device}")
+        click.echo(f"graph {found.id}, stage {stage}: {count(len(module.graph.nodes), 'node')}, {device}")
         _print(result, found.notes, swept)
     statuses = {row.status for row in result.rows}
     if statuses & {"wrong", "failed"}:
@@ -158,7 +160,7 @@ def _print(result: Comparison, notes: list[str], swept: Any) -> None:
     if model is not None:
         ratio = model.unfused_bytes / model.fused_bytes if model.fused_bytes else 1.0
         click.echo(
-            f"traffic (modelled): op by op {_mb(model.unfused_bytes)} in {model.unfused_launches} launches, fused "
+            f"traffic (modelled): op by op {_mb(model.unfused_bytes)} in {count(model.unfused_launches, 'launch', 'launches')}, fused "
             f"{_mb(model.fused_bytes)} in {model.fused_launches} ({ratio:.1f}x less), floor {_mb(model.floor_bytes)}; "
             f"{model.flops / 1e9:.3g} GFLOP, {model.intensity:.2g} FLOP/byte"
         )

@@ -143,8 +143,8 @@ def _write(
 
 
 def _print(recording: Any, rules: list[str], found: list[Any]) -> None:
-    from fxscope.diagnosis.context import count
     from fxscope.report.safe import plain_line
+    from fxscope.words import count
 
     totals = recording.totals
     click.echo(

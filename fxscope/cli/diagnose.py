@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from fxscope.words import count
+
 
 @click.command(
     epilog="\b\nExamples:\n  fxscope diagnose train-20260101-120000.fxscope\n  fxscope diagnose --json /tmp/traces"
@@ -60,7 +62,8 @@ def command(path: str, as_json: bool, measure: bool, severity: str) -> None:
     else:
         totals = recording.totals
         console.print(
-            f"Nothing is wrong: {totals.graphs} graphs, {totals.graph_breaks} graph breaks, {totals.recompiles} recompiles."
+            f"Nothing is wrong: {count(totals.graphs, 'graph')}, {count(totals.graph_breaks, 'graph break')}, "
+            f"{count(totals.recompiles, 'recompile')}."
         )
     if measured is not None:
         from fxscope.cli.measure import print_measured

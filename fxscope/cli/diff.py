@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from fxscope.errors import CheckFailed, UsageError
+from fxscope.words import count
 
 _CONDITIONS = ("new-breaks", "new-recompiles", "new-failures", "new-limit-hits", "changed-graphs", "slower")
 
@@ -141,7 +142,7 @@ def _print_group(group: list[Any]) -> None:
     shown = ", ".join(keys[:3]) + (f", ... {keys[-1]}" if len(keys) > 3 else "")
     sizes = list(dict.fromkeys(delta.summary for delta in group))
     size = sizes[0] + " each" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    _say(f"  {first.change:7} {first.function} ({first.file}) {len(group)} graphs ({shown}): {size}")
+    _say(f"  {first.change:7} {first.function} ({first.file}) {count(len(group), 'graph')} ({shown}): {size}")
 
 
 def _print_graph(delta: Any, most: int) -> None:

@@ -13,6 +13,7 @@ from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.statement import code_at
 from fxscope.report.findings import Measured
 from fxscope.report.safe import plain_line
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -100,7 +101,7 @@ def findings_of(recording: Recording, measured: list[Measured]) -> list[Finding]
                 ids=["not-amortised"],
                 category="cost",
                 severity="medium",
-                title=f"{each.id} {each.function}: {each.compile_seconds:.1f} s of compiling, {each.calls} calls"
+                title=f"{each.id} {each.function}: {each.compile_seconds:.1f} s of compiling, {count(each.calls, 'call')}"
                 + (", and compiled is slower than eager" if slower else f", pays after {each.pays_after}"),
                 file=file,
                 line=line,
@@ -166,7 +167,7 @@ def print_measured(console: Console, measured: list[Measured]) -> None:
             )
             notes.append(plain_line(f"{each.id}: {each.problem}"))
             continue
-        pays = f"{each.pays_after} calls" if each.pays_after is not None else "never"
+        pays = count(each.pays_after, "call") if each.pays_after is not None else "never"
         table.add_row(
             each.id,
             function,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fxscope.words import count
+
 if TYPE_CHECKING:
     from fxscope.targets.npu.executable import NpuExecutable
     from fxscope.targets.npu.machine import Machine
@@ -47,7 +49,7 @@ def asm(source: str, output: str | None, sizes: tuple[str, ...], machine: str | 
     program = _from_text(source, _machine(machine), sizes)
     target = Path(output or Path(source).with_suffix(".bin"))
     target.write_bytes(to_bytes(program))
-    click.echo(f"{target}: {len(program.instructions)} instructions", err=True)
+    click.echo(f"{target}: {count(len(program.instructions), 'instruction')}", err=True)
 
 
 @command.command(epilog="\b\nExample:\n  fxscope npu dis add.bin", short_help="Disassemble a program file.")
@@ -125,7 +127,7 @@ def run(program: str, seed: int, interleave: int, sizes: tuple[str, ...], machin
         _print_json(document)
         return
     agreed = f"; {interleave} interleavings agree" if interleave else ""
-    click.echo(f"{len(found.instructions)} instructions on {where.name}: legal{agreed}")
+    click.echo(f"{count(len(found.instructions), 'instruction')} on {where.name}: legal{agreed}")
     click.echo(
         f"{timing.total:,.0f} cycles = {where.seconds(timing.total) * 1e6:,.2f} us modelled, between {timing.lower:,.0f} and {timing.upper:,.0f}"
     )

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fxscope.words import count
+
 if TYPE_CHECKING:
     from fxscope.passes.stepper import Step
 
@@ -96,7 +98,7 @@ def command(
             _print_step(step, code)
 
     if not as_json:
-        click.echo(f"graph {found.id}, stage {stage}: {len(found.module.graph.nodes)} nodes")
+        click.echo(f"graph {found.id}, stage {stage}: {count(len(found.module.graph.nodes), 'node')}")
     stepper.run(show)
     culprit = bisect(stepper) if bisecting else None
     report = None

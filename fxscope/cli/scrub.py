@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from fxscope.words import count
+
 
 @click.command(
     "scrub",
@@ -31,7 +33,7 @@ def command(source: str, out: Path, keep: tuple[str, ...]) -> None:
 
     hide = frozenset(topic for topic in TOPICS if topic not in keep)
     done = scrub(source, out, hide)
-    click.echo(f"{out}: {done.events} events in {len(done.logs)} log{'s' if len(done.logs) != 1 else ''}", err=True)
+    click.echo(f"{out}: {count(done.events, 'event')} in {count(len(done.logs), 'log')}", err=True)
     if done.skipped:
-        click.echo(f"left out: {done.skipped} lines that could not be read as events", err=True)
+        click.echo(f"left out: {count(done.skipped, 'line')} that could not be read as events", err=True)
     click.echo("removed: " + (", ".join(sorted(hide)) or "nothing") + "; look at it once before you share it", err=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 
 from fxscope.diagnosis.causes import BreakCause, cause_of, in_library
-from fxscope.diagnosis.context import Context, count
+from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Evidence, Finding, Severity, kinds, severity_rank
 from fxscope.diagnosis.fixes import change_of, fix_of, place_of
 from fxscope.diagnosis.statement import code_at
 from fxscope.diagnosis.story import plain_function, resumed
 from fxscope.recording.records import GraphBreak
 from fxscope.source import short_path
+from fxscope.words import count
 
 
 def site_of(found: GraphBreak, cause: BreakCause) -> tuple[str, int]:

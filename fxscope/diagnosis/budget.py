@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from fxscope.diagnosis.context import Context, count
+from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.diagnose import diagnose, explain_records
 from fxscope.diagnosis.findings import Finding, severity_rank
 from fxscope.diagnosis.fixes import place_of
@@ -15,6 +15,7 @@ from fxscope.diagnosis.frames import frames
 from fxscope.diagnosis.story import Change, Frame, plain_function
 from fxscope.errors import UnreadableError
 from fxscope.source import base_name
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
@@ -284,7 +285,9 @@ def _beyond(recording: Recording, baseline: Baseline) -> list[Violation]:
                 )
             )
     if baseline.graphs and not now.graphs:
-        found.append(Violation(rule="baseline", message=f"nothing was compiled, known {baseline.graphs} graphs"))
+        found.append(
+            Violation(rule="baseline", message=f"nothing was compiled, known {count(baseline.graphs, 'graph')}")
+        )
     for name, number, before in (
         ("limit hit", now.limit_hits, baseline.limit_hits),
         ("failure", now.failures, baseline.failures),

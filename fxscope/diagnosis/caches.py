@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fxscope.diagnosis.context import Context, count
+from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Evidence, Finding
+from fxscope.words import count
 
 
 def findings(context: Context) -> list[Finding]:

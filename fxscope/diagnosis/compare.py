@@ -18,6 +18,7 @@ from fxscope.graph.parse import parse_graph
 from fxscope.recording.guards import flat
 from fxscope.recording.records import Compile, Totals
 from fxscope.source import base_name
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
@@ -211,7 +212,7 @@ def _alone(change: Literal["new", "gone"], left: Compile | None, right: Compile 
         file=base_name(compile_.file),
         before=left.key if left else None,
         after=right.key if right else None,
-        summary=f"{compile_.nodes or 0} nodes",
+        summary=count(compile_.nodes or 0, "node"),
         seconds=(left.seconds if left else None, right.seconds if right else None),
     )
 
@@ -243,7 +244,7 @@ def _graph_text(first: Recording, left: Compile, second: Recording, right: Compi
     for recording, compile_ in ((first, left), (second, right)):
         graph = next((text for text in compile_.graphs if text.stage == "dynamo"), None)
         if graph is None or graph.size > _LARGEST_GRAPH:
-            return ("", []) if left.nodes == right.nodes else (f"{left.nodes} nodes -> {right.nodes} nodes", [])
+            return ("", []) if left.nodes == right.nodes else (f"{left.nodes} -> {count(right.nodes or 0, 'node')}", [])
         texts.append(recording.text(graph.event))
     if texts[0] == texts[1]:
         return "", []

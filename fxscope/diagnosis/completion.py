@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxscope.diagnosis.budget import Baseline, Violation
-from fxscope.diagnosis.context import count
 from fxscope.diagnosis.diagnose import diagnose
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording

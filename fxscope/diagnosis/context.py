@@ -172,8 +172,3 @@ def short_seconds(seconds: float) -> str:
     if seconds >= 120:
         return f"{seconds / 60:.0f} min"
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-
-
-def count(number: int, noun: str, plural: str = "") -> str:
-    """``1 break``, ``3 breaks``."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"

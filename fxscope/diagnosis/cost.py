@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 
-from fxscope.diagnosis.context import Context, count, short_seconds, user_place
+from fxscope.diagnosis.context import Context, short_seconds, user_place
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.guards import name_of
 from fxscope.diagnosis.launch_bound import launch_bound, operations
@@ -16,6 +16,7 @@ from fxscope.diagnosis.statement import code_at
 from fxscope.recording.guards import flat
 from fxscope.recording.records import Compile
 from fxscope.recording.userline import is_user_file
+from fxscope.words import count
 
 _SHORT_RUN_SECONDS = 3.0  # compile time below this is no reason to speak of amortisation
 _MOSTLY = 0.25  # share of the run

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from fxscope.diagnosis.context import count
 from fxscope.diagnosis.diagnose import diagnose, explain_records
 from fxscope.diagnosis.findings import Finding
 from fxscope.recording.recording import Recording, open_recording
 from fxscope.recording.records import Totals
+from fxscope.words import count
 
 
 class Explanation(msgspec.Struct, kw_only=True):

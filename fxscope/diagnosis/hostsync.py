@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fxscope.diagnosis.context import Context, count, user_place
+from fxscope.diagnosis.context import Context, user_place
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.statement import code_at
 from fxscope.recording.records import Compile
+from fxscope.words import count
 
 _STAGES = ("inference", "forward", "dynamo")  # the first that a compile has: decomposed graphs show what masks become
 _ASYNCHRONOUS = re.compile(r"device\(type='(?:cuda|xpu|hip)'|\b(?:cuda|xpu|hip):\d")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
-from fxscope.diagnosis.context import count
 from fxscope.diagnosis.findings import Finding
 from fxscope.recording.records import Totals
+from fxscope.words import count
 
 _COLOURS = {"high": "#b3261e", "medium": "#8a5a00", "low": "#3b6939", "info": "#555555"}
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from fxscope.diagnosis.context import Context, count
+from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.guards import name_of
 from fxscope.diagnosis.statement import code_at
+from fxscope.words import count
 
 _READ = re.compile(r"^get_(local|remote)_code_state$")
 _WRITTEN = re.compile(r"^put_(local|remote)_code_state$")

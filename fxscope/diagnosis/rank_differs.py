@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.rank_time import id_order, on_hosts, rank_names, the_others
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -91,7 +92,7 @@ def diverging_breaks(ranks: list[RankSummary]) -> list[Finding]:
         kinds[place].append(kind)
     for place, what in kinds.items():
         counts = [(s, sum(s.break_sites.get(f"{place} {kind}", 0) for kind in what)) for s in ranks]
-        have, others = [s for s, count in counts if count], [s for s, count in counts if not count and not s.cut]
+        have, others = [s for s, times in counts if times], [s for s, times in counts if not times and not s.cut]
         if not others:
             continue
         file, _, line = place.rpartition(":")
@@ -106,7 +107,7 @@ def diverging_breaks(ranks: list[RankSummary]) -> list[Finding]:
                 line=int(line) if line.isdecimal() else 0,
                 cause=f"{'; '.join(what)}: the line runs, or breaks, on some ranks only, so their graphs and collectives differ.",
                 fix="Take the condition out of the compiled function, or let every rank run the same code there.",
-                evidence=told_together(ranks, ((s, f"{count} breaks there") for s, count in counts)),
+                evidence=told_together(ranks, ((s, f"{count(times, 'break')} there") for s, times in counts)),
             )
         )
     return found

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fxscope.diagnosis.context import count
 from fxscope.diagnosis.findings import Evidence, Finding, worst_first
 from fxscope.diagnosis.rank_differs import (
     diverging_breaks,
@@ -31,6 +30,7 @@ from fxscope.diagnosis.rank_time import (
     whole,
 )
 from fxscope.recording.rank_summary import RankCompile, RankSummary, summarize
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -216,7 +216,9 @@ def _stagger(busy: dict[str, Busy], lost: float, rows: list[tuple[RankCompile, s
         for c, name in shown
     ]
     if len(shown) < len(rows):
-        evidence.insert(_MOST // 2, Evidence(kind="note", text=f"{len(rows) - len(shown)} ranks began between these"))
+        evidence.insert(
+            _MOST // 2, Evidence(kind="note", text=f"{count(len(rows) - len(shown), 'rank')} began between these")
+        )
     return Finding(
         ids=["rank-stagger"],
         category="cost",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from fxscope.diagnosis.context import Context, count, short_seconds
+from fxscope.diagnosis.context import Context, short_seconds
 from fxscope.diagnosis.findings import Evidence, Finding, Severity, kinds
 from fxscope.diagnosis.forbidden import join_forbidden
 from fxscope.diagnosis.frames import frames
@@ -16,6 +16,7 @@ from fxscope.diagnosis.sizes_join import join_sizes
 from fxscope.diagnosis.statement import code_at
 from fxscope.diagnosis.story import Change, Frame
 from fxscope.recording.userline import is_user_file
+from fxscope.words import count
 
 # One recompile of these kinds mends itself or is meant: a fact worth knowing, not a fault.
 _BENIGN = frozenset({"dynamic-size", "changing-number", "train-eval", "grad-mode"})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from fxscope.diagnosis.context import Context, count, short_seconds
+from fxscope.diagnosis.context import Context, short_seconds
 from fxscope.diagnosis.findings import Finding
 from fxscope.diagnosis.story import plain_function
 from fxscope.recording.userline import is_user_file
+from fxscope.words import count
 
 _FEW = 3  # fewer findings than this are told one by one
 _SIZES = frozenset({"dynamic-size", "changing-number", "break-value"})

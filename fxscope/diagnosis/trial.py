@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from fxscope.errors import UsageError
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
@@ -175,7 +176,7 @@ def output_difference(first: str, second: str) -> str | None:
         if left != right and not _same_line(left, right):
             return f"output line {number}: {left.strip()[:60]!r} -> {right.strip()[:60]!r}"
     if len(a) != len(b):
-        return f"output has {len(a)} lines -> {len(b)}"
+        return f"output has {count(len(a), 'line')} -> {len(b)}"
     return None
 
 

@@ -14,6 +14,7 @@ from fxscope.graph.match import match, skeleton
 from fxscope.graph.parse import link
 from fxscope.graph.records import Arg, Graph, Node, Ref, Symbolic, TensorMeta
 from fxscope.graph.table import meta_text
+from fxscope.words import count
 
 _STRUCTURE = ("op", "target", "args", "kwargs", "meta", "symbol", "subgraphs")
 _PROVENANCE = ("source", "module", "role", "original", "description")
@@ -95,11 +96,10 @@ class GraphDiff(msgspec.Struct, kw_only=True):
         devices = sum(change.what == ["device"] for change in self.changed)
         notes = [f"{sizes} in size only"] * bool(sizes) + [f"{devices} in device only"] * bool(devices)
         parts.append(f"{len(self.changed)} changed" + (f" ({', '.join(notes)})" if notes else ""))
-        parts.append(f"{len(self.rewired)} rewired")
-        if self.moved:
-            parts.append(f"{len(self.moved)} moved")
+        parts += [f"{len(self.rewired)} rewired", *[f"{len(self.moved)} moved"] * bool(self.moved)]
         nested = len(self.subgraphs) + len(self.added_subgraphs) + len(self.removed_subgraphs)
-        return ", ".join(parts) + (f", {nested} nested graphs differ" if nested else "")
+        parts += [count(nested, "nested graph differs", "nested graphs differ")] * bool(nested)
+        return ", ".join(parts)
 
     def lines(self) -> Iterator[str]:
         """The diff as text: ``-`` removed, ``+`` added, ``~`` changed, ``>`` rewired, ``^`` moved; nested graphs behind."""
@@ -118,7 +118,7 @@ class GraphDiff(msgspec.Struct, kw_only=True):
         for name in self.moved:
             yield f"^ {name} moved"
         yield from (f"- {name}: the whole graph" for name in self.removed_subgraphs)
-        yield from (f"+ {name}: a graph of {len(graph.nodes)} nodes" for name, graph in self.added_subgraphs.items())
+        yield from (f"+ {name}: a graph of {count(len(g.nodes), 'node')}" for name, g in self.added_subgraphs.items())
         for name, nested in self.subgraphs.items():
             yield from (f"{name}: {line}" for line in nested.lines())
 

@@ -9,6 +9,7 @@ from fxscope.errors import UsageError
 from fxscope.passes.aten import to_aten
 from fxscope.passes.partition import partition
 from fxscope.passes.split import boundary, extract
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
@@ -30,7 +31,7 @@ def cut_island(
     islands = [item for item in partition(aten, target.supports).islands if item.dropped is None]
     island = next((item for item in islands if item.index == index), None)
     if island is None:
-        listed = ", ".join(f"{item.index} ({len(item.nodes)} nodes)" for item in islands[:12])
+        listed = ", ".join(f"{item.index} ({count(len(item.nodes), 'node')})" for item in islands[:12])
         raise UsageError(f"{target.name} has no island {index} here; there are {listed or 'none'}")
     wanted = set(boundary(island.nodes)[0])
     kept: dict[Node, Any] = {}

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fxscope.words import count
+
 ENOUGH = 1e-3  # seconds that one sample should last, so that the clock does not show
 
 
@@ -121,7 +123,7 @@ def _cpu_timer(call: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Callabl
                 call(*inputs)
             return (time.perf_counter() - begun) / inner
 
-    return sample, f"wall clock, {inner} calls a sample, {torch.get_num_threads()} threads"
+    return sample, f"wall clock, {count(inner, 'call')} a sample, {count(torch.get_num_threads(), 'thread')}"
 
 
 def _gpu_timer(call: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Callable[[], float], str]:
@@ -145,9 +147,9 @@ def _gpu_timer(call: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Callabl
         graph = capture(one, inner)
     except Exception as error:  # noqa: BLE001 - a call that synchronises or allocates cannot be captured; said in words
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        how = f"events around {inner} calls, {len(sets)} input sets in rotation (no CUDA graph: {first})"
+        how = f"events around {count(inner, 'call')}, {count(len(sets), 'input set')} in rotation (no CUDA graph: {first})"
         return lambda: seconds(all_of_them, ahead=0) / inner, how
-    how = f"CUDA graph of {inner} calls, {len(sets)} input sets in rotation, events"
+    how = f"CUDA graph of {count(inner, 'call')}, {count(len(sets), 'input set')} in rotation, events"
     return lambda: seconds(graph.replay) / inner, how
 
 

@@ -9,6 +9,7 @@ from fxscope.errors import UsageError
 from fxscope.passes.attention import with_logsumexp
 from fxscope.passes.module import attribute
 from fxscope.passes.private import private
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
@@ -80,7 +81,7 @@ def to_aten(
     runner = interpreter_module(gm)
     given = gm.graph.find_nodes(op="placeholder")
     if len(given) != len(inputs):
-        raise UsageError(f"the graph takes {len(given)} inputs; {len(inputs)} were given")
+        raise UsageError(f"the graph takes {count(len(given), 'input')}; {len(inputs)} were given")
     spec: list[TreeSpec] = []
 
     def inner(*flat: Any) -> list[Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fxscope.errors import UsageError
 from fxscope.passes.application import Context
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -38,7 +39,7 @@ def partition_for(gm: GraphModule, context: Context) -> GraphModule:
         else:
             saved = "" if island.benefit is None else f", saves {island.benefit * 1e6:.1f} µs (modelled)"
             size = f"{peak_bytes(island.nodes) / 1e3:.1f} kB alive at most"
-            context.apply(island.nodes, f"{len(island.nodes)} nodes on {machine.name}{saved}, {size}")
+            context.apply(island.nodes, f"{count(len(island.nodes), 'node')} on {machine.name}{saved}, {size}")
     return split(gm, parts)
 
 

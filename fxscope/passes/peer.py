@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fxscope.passes.partition import Supports
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
@@ -75,7 +76,5 @@ def capability_based(gm: GraphModule, supports: Supports, seconds: float = 10.0)
         return Peer(islands=None, seconds=took, text=f"CapabilityBasedPartitioner: not finished after {took:.1f} s")
     if isinstance(found[0], str):
         return Peer(islands=None, seconds=took, text=f"CapabilityBasedPartitioner raised {found[0]}")
-    count = len(found[0])
-    return Peer(
-        islands=found[0], seconds=took, text=f"CapabilityBasedPartitioner: {count} islands in {took * 1e3:.0f} ms"
-    )
+    islands = count(len(found[0]), "island")
+    return Peer(islands=found[0], seconds=took, text=f"CapabilityBasedPartitioner: {islands} in {took * 1e3:.0f} ms")

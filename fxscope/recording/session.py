@@ -12,6 +12,7 @@ from fxscope import names
 from fxscope.recording.records import Session
 from fxscope.trace.line import BadEnvelope, decode_json
 from fxscope.trace.remote import is_url
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from fxscope.recording.builder import Builder
@@ -147,7 +148,9 @@ def _skipped(builder: Builder) -> list[str]:
         if index.torn > len(index.notes):
             notes.append(f"{index.source.path}: skipped {index.torn} broken events in all")
         if index.foreign:
-            notes.append(f"{index.source.path}: skipped {index.foreign} lines that are no trace lines")
+            notes.append(
+                f"{index.source.path}: skipped {count(index.foreign, 'line that is no trace line', 'lines that are no trace lines')}"
+            )
         if index.took_torn_tail:
             notes.append(f"{index.source.path}: the last event is cut off or damaged")
     return notes

@@ -15,7 +15,7 @@ from fxscope.report.document import link_rows, provenance_rows
 from fxscope.report.ranks import rank_table, ranks_report
 from fxscope.report.safe import plain_line
 from fxscope.report.stacks import stack_lines
-from fxscope.report.summary import count
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

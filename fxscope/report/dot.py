@@ -15,6 +15,7 @@ from fxscope.graph.navigate import neighbourhood
 from fxscope.graph.records import Graph, Node
 from fxscope.graph.table import shape_text
 from fxscope.report.dot_style import KINDS, Quoted, colour_of, kind_of, quoted, shortened
+from fxscope.words import count
 
 _LABEL = 60  # characters of arguments that a node shows
 
@@ -174,7 +175,7 @@ class _Picture:
             inputs = sum(1 for name in dict.fromkeys(node_refs(node)) if name not in shown)
             users = sum(1 for name in node.users if name not in shown)
             if inputs or users:
-                lines.append(f"({inputs} inputs, {users} users not shown)")
+                lines.append(f"({count(inputs, 'input')}, {count(users, 'user')} not shown)")
         where = f"\n{node.source.site} {node.source.code}" if node.source else ""
         tooltip = f"{node.name} = {node.target}({call})\n{shape}{where}"
         return "\n".join(line for line in lines if line), tooltip

@@ -13,10 +13,11 @@ from fxscope.recording.spans import spans
 from fxscope.report.blocks import blocks
 from fxscope.report.columns import FEW_RANKS, same_on_ranks
 from fxscope.report.safe import plain, plain_line
-from fxscope.report.summary import count, seconds, summary_line
+from fxscope.report.summary import seconds, summary_line
 from fxscope.report.tallies import cache_rows, export_of, phase_seconds
 from fxscope.report.terminal import describe_guard, describe_step, short_path
 from fxscope.report.timeline import make_timeline
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording

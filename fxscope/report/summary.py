@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fxscope.report.cost import line_costs
 from fxscope.report.safe import plain_line
 from fxscope.source import base_name
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
@@ -34,11 +35,6 @@ def summary_line(recording: Recording) -> str:
     if recording.limit_hits:
         text += f"; recompile limit hit by {recording.limit_hits[0].function}"
     return plain_line(text)
-
-
-def count(number: int, noun: str) -> str:
-    """``1 graph``, ``2 graphs``, ``3 compiles``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('ss') else 's'}"
 
 
 def seconds(value: float) -> str:

@@ -10,8 +10,9 @@ from rich.text import Text
 from fxscope.recording.spans import spans
 from fxscope.report.columns import FEW_RANKS, once_for_all_ranks, print_compiles, short_path
 from fxscope.report.safe import plain, plain_line
-from fxscope.report.summary import count, seconds, summary_line
+from fxscope.report.summary import seconds, summary_line
 from fxscope.report.tallies import cache_rows, export_of, phase_seconds
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from rich.console import Console

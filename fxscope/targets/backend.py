@@ -12,6 +12,7 @@ from fxscope.passes.partition import Benefit, Partition, partition
 from fxscope.passes.private import private
 from fxscope.passes.split import split
 from fxscope.targets.specialise import Specialised, specialisable
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -152,7 +153,7 @@ def nothing_supported(name: str, made: Lowered) -> str:
     worst = sorted(counts, key=lambda text: (-counts[text], text))[:3]
     reasons = "; ".join(f"{text} ({counts[text]}x)" for text in worst)
     reasons = reasons or "; ".join(dict.fromkeys(island.dropped or "" for island in made.partition.islands))
-    return f"{name}: nothing in this {made.kind} graph of {len(made.aten.graph.nodes)} nodes runs on it, so all of it runs eagerly: {reasons}"
+    return f"{name}: nothing in this {made.kind} graph of {count(len(made.aten.graph.nodes), 'node')} runs on it, so all of it runs eagerly: {reasons}"
 
 
 def _call_module(executable: Executable) -> Any:

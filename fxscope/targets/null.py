@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fxscope.words import count
+
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 
@@ -76,7 +78,7 @@ def table() -> str:
         return "no graph was compiled"
     lines = []
     for number, counted in enumerate(counts):
-        lines.append(f"graph {number}: {counted.nodes} nodes, ran {counted.calls} times")
+        lines.append(f"graph {number}: {count(counted.nodes, 'node')}, ran {count(counted.calls, 'time')}")
         lines += [f"    {text}" for text in counted.inputs]
         lines.append("    " + ", ".join(f"{name} x{count}" for name, count in counted.ops.items()))
     return "\n".join(lines)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 from fxscope_tui import keymap
 from fxscope_tui.app import FxscopeApp
+from fxscope_tui.widgets.frame_tree import TreeView
 from fxscope_tui.widgets.virtual_table import VirtualTable
 
 from fxscope.errors import UsageError
@@ -315,7 +316,8 @@ def test_every_view_key_has_a_method():
         elif action.startswith("app."):
             assert hasattr(FxscopeApp, f"action_{action[4:].partition('(')[0]}"), key.id
         else:
-            assert hasattr(VirtualTable, f"action_{action.partition('(')[0]}") or key.scope == "tree", key.id
+            widget = TreeView if key.scope == "tree" else VirtualTable
+            assert hasattr(widget, f"action_{action.partition('(')[0]}"), key.id
 
 
 async def test_keys_can_be_remapped(gpt2, opened, home):

@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from fxscope.recording.records import GraphBreak
+from fxscope.words import count
 
 from ..frames import site
 from ..spans import Cell
@@ -148,7 +149,7 @@ class BreaksView(View):
         blocks.append(heading("GRAPHS THAT IT ENDED", "enter goes to one"))
         for key in dict.fromkeys(item.compile_keys or item.compile_ids):
             compile_ = self.snapshot.compile(key) if self.snapshot else None
-            facts = f"  {compile_.function}  {compile_.nodes or 0} ops" if compile_ else ""
+            facts = f"  {compile_.function}  {count(compile_.nodes or 0, 'op')}" if compile_ else ""
             blocks.append(Block([[("  ", ""), (key, "strong"), (facts, "dim")]], ("compile", key)))
         if item.stack:
             blocks.append(heading("STACK", "outermost first"))

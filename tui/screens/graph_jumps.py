@@ -6,6 +6,7 @@ from typing import Any
 
 from fxscope.graph.records import Node
 from fxscope.graph.table import shape_text
+from fxscope.words import count
 
 from ..graph_rows import GraphRows, inputs_of, title, what
 from ..widgets.virtual_table import Column, Rows, VirtualTable
@@ -59,7 +60,7 @@ class JumpsView(ComparisonView):
         ]
         for name in node.subgraphs:
             cells.append(
-                [("\u21b3 subgraph", "dim"), name, (f"{len(graph.subgraphs[name].nodes)} nodes", "dim"), ""]
+                [("\u21b3 subgraph", "dim"), name, (count(len(graph.subgraphs[name].nodes), "node"), "dim"), ""]
                 if name in graph.subgraphs
                 else [("\u21b3 subgraph", "dim"), name, "", ""]
             )

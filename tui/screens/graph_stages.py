@@ -8,6 +8,7 @@ from fxscope.graph.modules import Place, adopt_originals, places
 from fxscope.graph.records import Graph
 from fxscope.recording.lookup import stage_name
 from fxscope.recording.records import Compile
+from fxscope.words import count
 
 from ..frames import size_text
 from ..graph_rows import GraphRows, deepest
@@ -136,7 +137,7 @@ class StagesView(View):
         if self._numbers.get("bytes"):
             cells.append(fact("moves", size_text(self._numbers["bytes"])))
         if graph.problems:
-            cells.insert(1, [(f"\u25b2 {len(graph.problems)} lines not understood", "warn")])
+            cells.insert(1, [(f"\u25b2 {count(len(graph.problems), 'line')} not understood", "warn")])
         self.tell(*cells)
 
     def show_node(self, stage: str, node: str) -> None:

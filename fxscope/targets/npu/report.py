@@ -11,6 +11,7 @@ from fxscope.targets.npu.operands import ACC, SPAD, steps
 from fxscope.targets.npu.simulate import Timing, simulate
 from fxscope.targets.npu.timing import ASSUMPTIONS, knee, mapping_efficiency
 from fxscope.targets.target import Cost
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -285,8 +286,8 @@ def lowered_text(made: Lowered) -> str:
     """Coverage, islands and modelled time of one graph of a model."""
     total = len(made.partition.phases)
     on_host = {str(node.target): clauses[0].text for node, clauses in made.partition.clauses.items() if clauses}
-    islands = "1 island" if len(made.executables) == 1 else f"{len(made.executables)} islands"
-    lines = [f"fxscope_npu: {made.kind} graph, {total} nodes: {made.coverage:.0%} on the NPU in {islands}"]
+    islands = count(len(made.executables), "island")
+    lines = [f"fxscope_npu: {made.kind} graph, {count(total, 'node')}: {made.coverage:.0%} on the NPU in {islands}"]
     for name, executable in made.executables.items():
         npu: NpuExecutable = executable  # type: ignore[assignment]
         lines.append(

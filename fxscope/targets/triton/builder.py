@@ -72,7 +72,7 @@ class Ref:
         return self.build.map("{1} - {0}", self, other)
 
     def __truediv__(self, other: Any) -> Ref:
-        return self.build.map("{0} / {1}", self, other, fast=EXPRESSIONS["fast"]["aten.div"])
+        return self.build.map("{0} / {1}", self, other)
 
     def __neg__(self) -> Ref:
         return self.build.map("-{0}", self)

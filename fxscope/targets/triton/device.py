@@ -64,10 +64,34 @@ def argmin(x, index, axis: tl.constexpr, keep_dims: tl.constexpr = False):
 
 
 @triton.jit
+def divide(a, b):
+    """A / b rounded to nearest; Triton's own division of float32 may be two units in the last place off."""
+    if (a + b).dtype == tl.float32:
+        quotient = tl.div_rn(a, b)
+    else:
+        quotient = a / b
+    return quotient
+
+
+@triton.jit
 def floor_div(a, b):
-    """Integer division rounded down; Triton's ``//`` rounds towards zero."""
-    quotient = a // b
-    return quotient - ((a - quotient * b != 0) & ((a < 0) != (b < 0))).to(tl.int32)
+    """Division rounded down: of floats as c10's div_floor_floating; of integers, where Triton's ``//`` rounds towards zero."""
+    if (a + b).dtype.is_floating():
+        zero = (a == b).to((a + b).dtype) * 0
+        x = a - zero  # a number becomes a tensor; minus keeps the sign of a zero
+        y = b - zero
+        rest = libdevice.fmod(x, y)
+        quotient = divide(x - rest, y)
+        quotient = tl.where((rest != 0) & ((rest < 0) != (y < 0)), quotient - 1, quotient)
+        down = libdevice.floor(quotient)
+        down = tl.where(quotient - down > 0.5, down + 1, down)
+        plain = divide(x, y)
+        down = tl.where(quotient == 0, libdevice.copysign(zero, plain), down)
+        result = tl.where(y == 0, plain, down)
+    else:
+        quotient = a // b
+        result = quotient - ((a - quotient * b != 0) & ((a < 0) != (b < 0))).to(tl.int32)
+    return result
 
 
 @triton.jit
@@ -92,14 +116,6 @@ def exp(x):
 def rcp(x):
     """1 / x to one unit in the last place."""
     return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
-
-
-@triton.jit
-def fast_div(a, b):
-    """A / b to two units in the last place; operands that are not float32 divide as usual."""
-    if (a + b).dtype == tl.float32:
-        return a / b
-    return a / b
 
 
 @triton.jit

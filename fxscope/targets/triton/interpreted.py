@@ -32,11 +32,10 @@ def _dtype(*args: Any) -> Any:
 def _elementwise(function: Any) -> Any:
     def call(*args: Any) -> Any:
         dtype = _dtype(*args)
-        kind = {tl.float64: np.float64, tl.float32: np.float32}.get(dtype)
+        kind = next(_data(a).dtype for a in args if isinstance(a, tl.core.tensor) and a.dtype == dtype)
         with np.errstate(all="ignore"):
-            arrays = [_data(a) if kind is None else _data(a).astype(kind) for a in args]
-            result = function(*arrays)
-        return _wrap(result if kind is None else np.asarray(result).astype(kind), dtype)
+            result = function(*(_data(a).astype(kind) for a in args))
+        return _wrap(np.asarray(result).astype(kind), dtype)
 
     return call
 
@@ -81,7 +80,8 @@ def _sigmoid(x: Any) -> Any:
 
 
 def _remainder(a: Any, b: Any) -> Any:
-    return np.remainder(a, b)
+    rest = np.fmod(a, b)  # np.remainder gives a zero the sign of b
+    return np.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
 def _unpack(x: Any) -> Any:
@@ -96,6 +96,7 @@ _unary = {
 libdevice = SimpleNamespace(
     **{name: _elementwise(function) for name, function in _unary.items()},
     fmod=_elementwise(np.fmod),
+    copysign=_elementwise(np.copysign),
     atan2=_elementwise(np.arctan2),
     pow=_elementwise(np.power),
 )
@@ -106,11 +107,11 @@ device = SimpleNamespace(
     argmin=_arg(np.min),
     argmax_merge=_merge(1),
     argmin_merge=_merge(-1),
+    divide=_elementwise(np.divide),
     floor_div=_elementwise(np.floor_divide),
     remainder=_elementwise(_remainder),
     exp=_elementwise(np.exp),
     rcp=_elementwise(lambda x: 1 / x),
-    fast_div=_elementwise(np.divide),
     sigmoid=_elementwise(_sigmoid),
     tanh=_elementwise(np.tanh),
     sigmoid_by_tanh=_elementwise(_sigmoid),

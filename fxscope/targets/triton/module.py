@@ -31,7 +31,7 @@ POINTERS = {
 def cache_dir() -> Path:
     """Where sources and tuning results are kept: $FXSCOPE_CACHE_DIR, else ~/.cache/fxscope/triton."""
     root = os.environ.get("FXSCOPE_CACHE_DIR")
-    folder = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fxscope"
+    folder = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fxscope"
     return folder / "triton"
 
 

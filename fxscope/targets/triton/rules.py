@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fxscope.targets.triton.builder import Builder, Ref, compute_dtype
+from fxscope.targets.triton.builder import Builder, Ref, compute_dtype, triton_dtype
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
@@ -57,10 +57,10 @@ def div(b: Builder, x: Any, y: Any, rounding_mode: str | None = None, *, packet:
     b.values.pop()
     x, y = (b.cast(v, dtype) if isinstance(v, Ref) else v for v in (x, y))
     if dtype.is_floating_point:
-        text = "libdevice.floor({0} / {1})" if rounding_mode == "floor" else "libdevice.trunc({0} / {1})"
+        towards_zero = "libdevice.trunc(device.divide({0}, {1}))"
     else:
-        text = "device.floor_div({0}, {1})" if rounding_mode == "floor" else "({0} // {1})"
-    return b.map(text, x, y, dtype=dtype)
+        towards_zero = "({0} // {1})"
+    return b.map("device.floor_div({0}, {1})" if rounding_mode == "floor" else towards_zero, x, y, dtype=dtype)
 
 
 @rule("aten.floor_divide")
@@ -86,6 +86,15 @@ def clamp(b: Builder, x: Ref, low: Any = None, high: Any = None, *, packet: str)
     if low is not None:
         x = b.op("aten.maximum", x, low, name="" if high is None else "low")
     return x if high is None else b.op("aten.minimum", x, high)
+
+
+@rule("aten.sign")
+def sign(b: Builder, x: Ref, *, packet: str) -> Ref:
+    """-1, 0 or 1; 0 of NaN, as in PyTorch."""
+    kind = triton_dtype(compute_dtype(x.dtype))
+    if x.dtype == torch.bool:
+        return b.op("aten.clone", x)
+    return b.map(f"({{0}} > 0).to({kind}) - ({{0}} < 0).to({kind})", x)
 
 
 @rule("aten.where")

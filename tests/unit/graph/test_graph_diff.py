@@ -219,7 +219,7 @@ def test_nested_graphs_are_compared() -> None:
     diff = diff_graphs(a, b)
     assert not diff.empty
     assert list(diff.subgraphs) == ["body_0"]
-    assert diff.summary().endswith("1 nested graphs differ")
+    assert diff.summary().endswith("1 nested graph differs")
     assert apply_diff(a, diff) == b
     assert diff_graphs(a, a).empty
 

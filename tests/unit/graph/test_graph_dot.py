@@ -168,7 +168,7 @@ def test_only_the_neighbourhood_is_drawn() -> None:
     graph = of(*(f"a{index} = {'x' if not index else f'a{index - 1}'} + 1" for index in range(20)), "return (a19, y)")
     dot = to_dot(graph, around=["a10"], hops=2)
     assert [f'label="a{index}\\n' in dot for index in range(7, 14)] == [False, True, True, True, True, True, False]
-    assert "(1 inputs, 0 users not shown)" in dot
+    assert "(1 input, 0 users not shown)" in dot
     with pytest.raises(UsageError, match="no node a100 in graph 'G'; did you mean a1"):
         to_dot(graph, around=["a100"])
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from fxscope.errors import UsageError
+from fxscope.errors import MissingError, UsageError
 from fxscope.graph.parse import parse_graph
 from fxscope.graph.rebuild import rebuild, resolve
 from fxscope.graph.records import Graph, Node, Ref, Symbolic
 from fxscope.graph.repro import repro
+from fxscope.graph.standins import GUARDS
 
 HEAD = "class GraphModule(torch.nn.Module):\n    def forward(self, x):\n        "
 
@@ -220,8 +221,13 @@ def test_every_name_in_the_list_resolves_to_a_callable_of_this_torch() -> None:
             continue
         for name in names:
             try:
-                assert callable(resolve(f"{group}.{name}")), (group, name)
-            except Exception as error:
-                lacking.append((group, name, str(error)[:80]))
-    # Other versions of torch lack a few; of the one that the list was made with, none may.
-    assert len(lacking) < 40, lacking
+                found = resolve(f"{group}.{name}")
+            except (MissingError, UsageError):
+                lacking.append(f"{group}.{name}")
+            else:
+                assert callable(found), (group, name)
+    # Those whose kernel trusts its indices are taken with their overload only, which stands for a checked form.
+    lacking = [name for name in lacking if f"{name}.default" not in GUARDS]
+    if torch.__version__.startswith("2.13."):
+        assert lacking == ["torch.ops.higher_order.map", "torch.nn.functional.log_sigmoid"]  # names of other versions
+    assert len(lacking) < 40, lacking  # a version lacks a few

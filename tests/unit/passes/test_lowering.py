@@ -74,7 +74,7 @@ def test_dynamic_sizes_stay_symbolic():
 
 
 def test_what_cannot_be_traced_is_one_line():
-    with pytest.raises(UsageError, match="takes 1 inputs; 2 were given"):
+    with pytest.raises(UsageError, match="takes 1 input; 2 were given"):
         to_aten(symbolic_trace(lambda x: x), [torch.ones(1), torch.ones(1)])
     with pytest.raises(UsageError, match="cannot be lowered to ATen") as caught:
         to_aten(symbolic_trace(lambda x: torch.mm(x, x)), [torch.ones(2, 3)])

@@ -131,8 +131,9 @@ def test_path_with_spaces_and_drive() -> None:
 
 @given(st.text())
 def test_any_text_gives_a_record(text: str) -> None:
-    found = parse_break(text)
-    assert found.line >= 0
+    parse_break(text)
+    found = parse_break(f"Graph break in user code at /home/me/net.py:7\nGraph Break Reason: {text}\n")
+    assert (found.file, found.line) == ("/home/me/net.py", 7)
 
 
 @given(st.text(st.characters(blacklist_characters="\n", blacklist_categories=("Cs",)), min_size=1, max_size=60))

@@ -30,6 +30,7 @@ def test_a_bundle_runs_and_reads(shared: Path, tmp_path: Path, log: str, graph: 
     assert again.session.notes == []
     assert again.find(graph).nodes == recording.find(graph).nodes
     everything = b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.suffix != ".zip")
+    assert recording.find(graph).stack
     for line in recording.find(graph).stack:
         if line.file.startswith(("/home/", "/data/users/")):
             assert line.file.encode() not in everything
