@@ -21,6 +21,7 @@ _RANK = re.compile(r"rank[_-]?(\d{1,9})")
 _FORKED = re.compile(rb'"forked_from": ?\d')  # in what our recorder says of a session
 _SNIFF = 1 << 16
 _LEVELS = 4  # of folders below the one that is named: torchrun makes RUN/attempt_0/RANK of its --log-dir
+_FOREIGN = frozenset({"node_modules", "site-packages", "__pycache__"})
 INDEX_FOLDER = ".fxscope-index"  # a folder, so that nobody takes the index for a log
 
 
@@ -41,14 +42,15 @@ def may_have_index(log: str) -> bool:
 
 
 def find_logs(path: str | Path) -> list[str]:
-    """Paths of the trace logs under ``path`` (a log, a folder of logs, or an fsspec URL), in order of rank and name.
+    """Paths of the trace logs under ``path`` (a log, a folder of logs, or an fsspec URL), of a folder in order of rank and name.
 
     In a folder every file that PyTorch names as its log counts, and of the others those that hold a trace line, so a log
-    may have been renamed and anything else may lie beside it. Sub-folders (of machines, of attempts) are looked into where the
-    folder itself has none, some levels deep.
+    may have been renamed and anything else may lie beside it. Sub-folders (of machines, of attempts) and links to folders are
+    looked into where the folder itself has none, some levels deep; hidden ones are not, and below the first level only
+    files with PyTorch's name or a rank in theirs count.
 
     Raises:
-        UnreadableError: Nothing there, or no permission.
+        UnreadableError: Nothing there, or no permission for the folder, or for one below it where the others have no log.
     """
     text = str(path)
     if is_url(text):
@@ -59,37 +61,79 @@ def find_logs(path: str | Path) -> list[str]:
             raise UnreadableError(f"{text}: no such file or folder")
         if place.is_file():
             return [text]
-        found = _below(place, _LEVELS)
+        found, refused = _below(place)
+        if refused and not found:
+            raise refused[0]
     except OSError as error:
-        raise UnreadableError(f"cannot read {text}: {error.strerror or error}") from error
+        raise UnreadableError(f"cannot read {error.filename or text}: {error.strerror or error}") from error
     return found
 
 
-def _below(folder: Path, levels: int) -> list[str]:
-    found = _in_folder(folder)
-    if found or not levels:
-        return found
-    children = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
-    return [log for child in children if not child.is_symlink() for log in _below(child, levels - 1)]
-
-
 def list_new(path: str | Path, known: set[str]) -> list[str]:
-    """Logs of a local folder that are not among ``known``; an empty list where the folder is gone."""
+    """Logs of a local folder that are not among ``known``, by whatever links; an empty list where the folder is gone."""
     try:
-        place = Path(path)
-        return [log for log in _below(place, _LEVELS) if log not in known] if place.is_dir() else []
+        new = [log for log in _below(path)[0] if log not in known] if os.path.isdir(path) else []
     except OSError:
         return []  # a folder that vanished has no new logs; what was read stays
+    read = {os.path.realpath(log) for log in known} if new else set()
+    return [log for log in new if os.path.realpath(log) not in read]
 
 
-def _in_folder(folder: Path) -> list[str]:
-    logs = []
-    for child in folder.iterdir():
-        if child.name == SESSION_FILE or not child.is_file():
-            continue
-        if child.name.startswith(LOG_PREFIX) or _holds_trace(child):
-            logs.append(str(child))
-    return sorted(logs, key=_order)
+def _below(top: str | Path) -> tuple[list[str], list[OSError]]:
+    """The logs of a folder, or of the folders below it; and why some of these could not be looked into.
+
+    Level by level, and links last in each, so that a folder that several paths lead to has its shortest and own name.
+
+    Raises:
+        OSError: Of the folder itself.
+    """
+    found: list[str] = []
+    refused: list[OSError] = []
+    seen: set[tuple[int, int]] = set()
+    folders = [(False, str(top))]
+    for level in range(_LEVELS + 1):
+        below: list[tuple[bool, str]] = []
+        for _, folder in sorted(folders):
+            try:
+                status = os.stat(folder)
+                if (status.st_dev, status.st_ino) in seen:
+                    continue
+                seen.add((status.st_dev, status.st_ino))
+                logs, children = _in_folder(folder, level)
+            except OSError as error:
+                if not level:
+                    raise
+                if not isinstance(error, FileNotFoundError):  # it vanished meanwhile, with what it held
+                    refused.append(error)
+                continue
+            found += logs
+            below += [] if logs else children
+        folders = below
+    return found, refused
+
+
+def _in_folder(folder: str, level: int) -> tuple[list[str], list[tuple[bool, str]]]:
+    """A folder's logs, and the folders in it: whether it is a link, and its path."""
+    logs: list[str] = []
+    children: list[tuple[bool, str]] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            link = entry.is_symlink()
+            if os.path.isdir(entry.path) if link else entry.is_dir():
+                if not entry.name.startswith(".") and entry.name not in _FOREIGN:
+                    children.append((link, entry.path))
+            elif (
+                _may_be_log(entry.name, level)
+                and (os.path.isfile(entry.path) if link else entry.is_file())
+                and (entry.name.startswith(LOG_PREFIX) or _holds_trace(entry.path))
+            ):
+                logs.append(entry.path)
+    return sorted(logs, key=_order), children
+
+
+def _may_be_log(name: str, level: int) -> bool:
+    """Whether a name is one to look into: deep down, where all of a project may lie, only one that says it is a log of ours."""
+    return name.startswith(LOG_PREFIX) or (name != SESSION_FILE and (level <= 1 or rank_of(name) is not None))
 
 
 def begin_order(path: str, data: mmap.mmap | bytes) -> tuple[bool, int, bytes]:
@@ -108,11 +152,11 @@ def _order(path: str) -> tuple[int, str]:
     return (-1 if rank is None else rank, path)
 
 
-def _holds_trace(path: Path) -> bool:
-    if not path.name.endswith((".log", ".txt", *COMPRESSED)):
+def _holds_trace(path: str) -> bool:
+    if not path.endswith((".log", ".txt", *COMPRESSED)):
         return False
-    if path.name.endswith(COMPRESSED):
-        return ".log" in path.name
+    if path.endswith(COMPRESSED):
+        return ".log" in os.path.basename(path)
     try:
         with open(path, "rb") as file:
             head = file.read(_SNIFF)

@@ -70,6 +70,59 @@ def test_folders_several_levels_deep(tmp_path: Path) -> None:
     assert recording.session.ranks == [0, 1, 2, 5]
 
 
+def test_linked_folders(tmp_path: Path) -> None:
+    """A folder behind a link counts, and one that is linked from beside it counts once, under its own name."""
+    for place in ("elsewhere/real", "runs/run_3"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "dedicated_log_torch_trace_rank_0_a.log").write_bytes(LOG)
+    (tmp_path / "top").mkdir()
+    (tmp_path / "top" / "rank0").symlink_to(tmp_path / "elsewhere" / "real")
+    assert find_logs(tmp_path / "top") == [str(tmp_path / "top" / "rank0" / "dedicated_log_torch_trace_rank_0_a.log")]
+    (tmp_path / "runs" / "latest").symlink_to("run_3")
+    own = str(tmp_path / "runs" / "run_3" / "dedicated_log_torch_trace_rank_0_a.log")
+    assert find_logs(tmp_path / "runs") == [own]
+    assert list_new(tmp_path / "runs", {own.replace("run_3", "latest")}) == []
+
+
+def test_unreadable_subfolder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hides no log of another; where there is no other, what is told is its name. (A test may run as root: no chmod.)"""
+    for place in ("closed", "gone", "open"):
+        (tmp_path / place).mkdir()
+    log = tmp_path / "open" / "dedicated_log_torch_trace_a.log"
+    log.write_bytes(LOG)
+    scandir = os.scandir
+
+    def refusing(folder: str) -> object:
+        if os.path.basename(folder) == "closed":
+            raise PermissionError(13, "Permission denied", folder)
+        if os.path.basename(folder) == "gone":
+            raise FileNotFoundError(2, "No such file or directory", folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert find_logs(tmp_path) == [str(log)]
+    assert list_new(tmp_path, set()) == [str(log)]
+    with pytest.raises(UnreadableError, match=r"closed: Permission denied"):
+        find_logs(tmp_path / "closed")
+    log.unlink()
+    with pytest.raises(UnreadableError, match=r"closed: Permission denied"):
+        find_logs(tmp_path)
+    (tmp_path / "closed").rmdir()
+    assert find_logs(tmp_path) == []
+
+
+def test_what_is_taken_deep_down(tmp_path: Path) -> None:
+    """Logs of a project's tests lie below the folder that somebody names by mistake; a renamed log of a rank may, too."""
+    for place in ("a/tests", "a/node_modules"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "a" / "tests" / "rank1.log").write_bytes(LOG)
+    (tmp_path / "a" / "tests" / "case.log").write_bytes(LOG)
+    (tmp_path / "a" / "tests" / "check.log.gz").write_bytes(b"")
+    (tmp_path / "a" / "node_modules" / "dedicated_log_torch_trace_a.log").write_bytes(LOG)
+    assert find_logs(tmp_path) == [str(tmp_path / "a" / "tests" / "rank1.log")]
+    assert len(find_logs(tmp_path / "a")) == 3  # whoever names the folder above means them
+
+
 def test_remote_logs(tmp_path: Path) -> None:
     fsspec = pytest.importorskip("fsspec")
     system = fsspec.filesystem("memory")
