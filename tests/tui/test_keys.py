@@ -10,7 +10,6 @@ import pytest
 from fxscope_tui import keymap
 from fxscope_tui.app import FxscopeApp
 from fxscope_tui.widgets.frame_tree import TreeView
-from fxscope_tui.widgets.virtual_table import VirtualTable
 
 from fxscope.errors import UsageError
 
@@ -316,8 +315,7 @@ def test_every_view_key_has_a_method():
         elif action.startswith("app."):
             assert hasattr(FxscopeApp, f"action_{action[4:].partition('(')[0]}"), key.id
         else:
-            widget = TreeView if key.scope == "tree" else VirtualTable
-            assert hasattr(widget, f"action_{action.partition('(')[0]}"), key.id
+            assert hasattr(TreeView, f"action_{action.partition('(')[0]}"), key.id
 
 
 async def test_keys_can_be_remapped(gpt2, opened, home):
