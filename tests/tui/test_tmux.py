@@ -174,11 +174,11 @@ def test_run_shows_graphs_while_the_program_runs_and_ends_with_its_code(tmux, tm
     tmux.keys("n")
     tmux.until(lambda screen: "The program still runs" not in screen)
     tmux.keys("C-c")
-    tmux.until(lambda screen: "exit 130" in screen or "exit 1" in screen or "ended" in screen)
+    tmux.until(lambda screen: "exit 130" in screen)
     tmux.keys("0")
     tmux.until(lambda screen: "KeyboardInterrupt" in screen)
     tmux.keys("q")
-    tmux.until(lambda screen: "exit=130" in screen or "exit=1" in screen)
+    tmux.until(lambda screen: "exit=130" in screen)
     assert b"step 3 Ada" in (tmp_path / "run.fxscope" / "output.log").read_bytes()
 
 
@@ -208,7 +208,7 @@ def test_leaving_early_stops_the_program(tmux, tmp_path):
     tmux.until(lambda screen: "The program still runs" in screen)
     tmux.keys("y")
     screen = tmux.until(lambda screen: "exit=" in screen)
-    assert "exit=130" in screen or "exit=1" in screen
+    assert re.search(r"exit=(130|143|137)\b", screen)  # Ctrl-C, and what follows where it takes more than three seconds
 
 
 @pytest.mark.slow
