@@ -105,7 +105,7 @@ def test_nothing_private_is_left(secret_log: Path, tmp_path: Path) -> None:
     ):
         assert secret not in text, secret
     assert "gb0170" in text
-    assert "nn/modules/linear.py:134" in text or re.search(r"file\d+\.py:134", text)
+    assert re.search(r"file\d+\.py:134", text)  # the line stays, the file gets a stand-in
     assert "torch.relu(L_self_name" in text
 
 
