@@ -34,8 +34,8 @@ def literal(value: Any, dtype: torch.dtype | None = None) -> str:
     """A Python number as Triton source, for an expression of ``dtype``."""
     if dtype == torch.bool or (isinstance(value, bool) and dtype is None):
         return str(bool(value))
-    if dtype is not None and dtype.is_floating_point:
-        value = float(value)
+    if dtype is not None:
+        value = float(value) if dtype.is_floating_point else int(value)
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return repr(value) if value >= 0 else f"({value!r})"

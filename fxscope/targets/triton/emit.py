@@ -87,10 +87,13 @@ class Writer(Reductions, Products):
         used = set(re.findall(r"\b[A-Z]+\b", body))
         return [f"    {name}: tl.constexpr = {size}" for name, size in sizes.items() if name in used]
 
+    def _program(self) -> str:
+        """The program's number, in 64 bits where some address needs them."""
+        return "tl.program_id(0)" + (".to(tl.int64)" if self.nest.int64() else "")
+
     def _flat(self) -> tuple[int, ...]:
         s, total = self.schedule, self.nest.col_count
-        wide = ".to(tl.int64)" if self.nest.int64() else ""
-        self.put(f"start = tl.program_id(0){wide} * BLOCK")
+        self.put(f"start = {self._program()} * BLOCK")
         self.put("lane = tl.arange(0, BLOCK)")
         part = Part(cols="index")
         if total % s.block == 0:
@@ -116,12 +119,11 @@ class Writer(Reductions, Products):
     def _row(self) -> tuple[int, ...]:
         s, rows = self.schedule, self.nest.row_count
         if not s.programs:
-            self._row_index("tl.program_id(0)" + (".to(tl.int64)" if self.nest.int64() else ""))
+            self._row_index(self._program())
             parts = self._parts(before_loop=False)
             self._phases(parts)
             return (-(-rows // s.tile),)
-        wide = ".to(tl.int64)" if self.nest.int64() else ""
-        self.put(f"pid = tl.program_id(0){wide}")
+        self.put(f"pid = {self._program()}")
         if self.two_d:
             return self._row_tiles()
         parts = self._parts(before_loop=True)
@@ -168,7 +170,7 @@ class Writer(Reductions, Products):
 
     def _loop(self) -> tuple[int, ...]:
         s = self.schedule
-        self._row_index("tl.program_id(0)" + (".to(tl.int64)" if self.nest.int64() else ""))
+        self._row_index(self._program())
         for level in range(self.last):
             wanted = self._reductions(level)
             self.phase = level
@@ -192,8 +194,7 @@ class Writer(Reductions, Products):
 
     def _sums(self) -> tuple[int, ...]:
         s, n = self.schedule, self.nest.col_count
-        wide = ".to(tl.int64)" if self.nest.int64() else ""
-        self.put(f"pid = tl.program_id(0){wide}")
+        self.put(f"pid = {self._program()}")
         self.put("cols = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]")
         for value in self.nest.partials:
             self.put(f"{self.names[value]} = tl.zeros([TILE, BLOCK], {self._accumulator(value)})", value.node)

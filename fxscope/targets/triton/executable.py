@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
+from fxscope.passes.fx_records import source_line
 from fxscope.targets.target import Kind, Listing
 from fxscope.targets.triton import module
 from fxscope.targets.triton.emit import Source, Writer
@@ -48,12 +49,8 @@ def comments(graph: GraphModule) -> dict[str, str]:
 
 
 def _origin(node: Node) -> str:
-    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").strip().splitlines()]
-    if len(lines) < 2 or not lines[-2].startswith("File "):
-        return ""
-    file, _, rest = lines[-2].removeprefix("File ").partition(", line ")
-    name = file.strip('"').replace("\\", "/").rsplit("/", 1)[-1]
-    return f"{lines[-1]}  [{name}:{rest.split(',')[0]}]"
+    line = source_line(node)
+    return f"{line.code}  [{line.site}]" if line is not None and line.code else ""
 
 
 def _call(node: Node) -> str:

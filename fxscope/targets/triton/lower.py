@@ -103,13 +103,9 @@ def _number(value: Value) -> Any:
     text = value.expr.strip("()")
     if "float(" in value.expr:
         return float(value.expr.split('"')[1])
-    return (
-        {"True": True, "False": False}.get(text)
-        if text in ("True", "False")
-        else float(text)
-        if "." in text or "e" in text
-        else int(text)
-    )
+    if text in ("True", "False"):
+        return text == "True"
+    return float(text) if "." in text or "e" in text else int(text)
 
 
 def regroup(build: Builder, ref: Ref, view: Node) -> Ref:

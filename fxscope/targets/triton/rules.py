@@ -41,25 +41,23 @@ def widened(b: Builder, x: Ref, dtype: torch.dtype | None = None) -> Ref:
 
 @rule("aten.add", "aten.sub", "aten.rsub")
 def add(b: Builder, x: Any, y: Any, alpha: Any = 1, *, packet: str) -> Ref:
-    """X + alpha * y and its kin; the scale applies to the second argument."""
+    """X + alpha * y and its kin; of ``rsub`` it is the first argument that is scaled, and taken away."""
     if alpha != 1:
-        scaled = b.op("aten.mul", y if packet != "aten.rsub" else x, alpha, name="scaled")
+        term = y if packet != "aten.rsub" else x
+        scaled = b.op("aten.mul", term, alpha, name="scaled") if isinstance(term, Ref) else term * alpha
         x, y = (x, scaled) if packet != "aten.rsub" else (scaled, y)
     return b.op(packet, x, y)
 
 
 @rule("aten.div")
 def div(b: Builder, x: Any, y: Any, rounding_mode: str | None = None, *, packet: str) -> Ref:
-    """Division; integers divide without a detour through floats when the result is rounded."""
+    """Division; where its result is rounded, integers stay integers, and the quotient of floats is the nearest one."""
     if rounding_mode is None:
         return b.op("aten.div", x, y)
     dtype = b.op("aten.mul", x, y).dtype
     b.values.pop()
     x, y = (b.cast(v, dtype) if isinstance(v, Ref) else v for v in (x, y))
-    if dtype.is_floating_point:
-        towards_zero = "libdevice.trunc(device.divide({0}, {1}))"
-    else:
-        towards_zero = "({0} // {1})"
+    towards_zero = "libdevice.trunc(device.divide({0}, {1}))" if dtype.is_floating_point else "({0} // {1})"
     return b.map("device.floor_div({0}, {1})" if rounding_mode == "floor" else towards_zero, x, y, dtype=dtype)
 
 

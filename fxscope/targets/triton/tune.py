@@ -242,7 +242,7 @@ def replay_seconds(call: Callable[[int], Any], launches: int = 20, repeats: int 
 
 
 def _warm_up(run: Callable[[int], None]) -> None:
-    """A tenth of a second of work, so that the first candidate is not timed at idle clocks."""
+    """Up to 50 rounds of 30 launches, until a round takes 30 ms, so that the first candidate is not timed at idle clocks."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     for _ in range(50):
         start.record()
