@@ -20,16 +20,8 @@ def split_runs(summaries: list[RankSummary]) -> list[list[RankSummary]]:
     none: that is a worker which the rank started late. Processes without a rank are left out, those that compiled nothing
     belong to the last run.
     """
-    timed = sorted((s for s in summaries if s.rank is not None and s.compiles), key=lambda s: s.started)
-    found: list[list[RankSummary]] = []
-    end = 0.0
-    for summary in timed:
-        if not found or (summary.started > end and summary.rank in {other.rank for other in found[-1]}):
-            found.append([])
-        found[-1].append(summary)
-        end = max(end, summary.ended)
     joined: list[list[RankSummary]] = []
-    for run in found:
+    for run in _begun(summaries):
         if joined and min(len({s.rank for s in run}), len({s.rank for s in joined[-1]})) < 2:
             joined[-1] += run
         else:
@@ -38,6 +30,19 @@ def split_runs(summaries: list[RankSummary]) -> list[list[RankSummary]]:
     if untimed:
         joined = [*joined[:-1], [*(joined[-1] if joined else []), *untimed]]
     return joined
+
+
+def _begun(summaries: list[RankSummary]) -> list[list[RankSummary]]:
+    """The processes of ranks that compiled something, by where a rank begins anew, those of a single rank too."""
+    timed = sorted((s for s in summaries if s.rank is not None and s.compiles), key=lambda s: s.started)
+    found: list[list[RankSummary]] = []
+    end = 0.0
+    for summary in timed:
+        if not found or (summary.started > end and summary.rank in {other.rank for other in found[-1]}):
+            found.append([])
+        found[-1].append(summary)
+        end = max(end, summary.ended)
+    return found
 
 
 def main_processes(run: Iterable[RankSummary]) -> list[RankSummary]:
@@ -55,12 +60,20 @@ def _work(summary: RankSummary) -> tuple[int, float]:
 
 
 def _places(run: list[RankSummary]) -> dict[int, set[str]]:
-    """Rank to the machines, or where these are not known the folders, that have a process of this number."""
+    """Rank to the machines that have a process of this number; where no log names one, to the folders that have one at a time."""
     places: dict[int, set[str]] = {}
     for summary in run:
-        if summary.rank is not None:
-            folder = summary.log.replace("\\", "/").rpartition("/")[0]
-            places.setdefault(summary.rank, set()).add(summary.host or folder)
+        if summary.rank is not None and summary.host:
+            places.setdefault(summary.rank, set()).add(summary.host)
+    hosted = set(places)
+    for part in _begun(run):
+        folders: dict[int, set[str]] = {}
+        for summary in part:
+            if summary.rank is not None and summary.rank not in hosted:
+                folder = summary.log.replace("\\", "/").rpartition("/")[0]
+                folders.setdefault(summary.rank, set()).add(folder or ".")
+        for rank, names in folders.items():
+            places[rank] = max(places.get(rank, set()), names, key=len)
     return places
 
 

@@ -188,6 +188,18 @@ def test_two_machines_that_number_from_0_are_told() -> None:
     assert rank_notes(workers) == []
 
 
+def test_attempts_and_logs_of_two_recorders_are_no_two_machines() -> None:
+    attempts = [_rank(0, _compile("0/0", 50.0 * n), log=f"attempt_{n}/rank_0.log", process=n) for n in (1, 2)]
+    assert len(split_runs(attempts)) == 1
+    assert not any("the same number" in note for note in rank_notes(attempts))
+    beside = [
+        _rank(0, _compile("0/0", 1.0 + n), log=f"{n}/rank_0.log", host=host) for n, host in ((0, "node-a"), (1, None))
+    ]
+    assert not any("the same number" in note for note in rank_notes(beside))
+    bare = [_rank(0, _compile("0/0", 1.0 + n / 9), log=log) for n, log in ((0, "rank_0.log"), (1, "b/rank_0.log"))]
+    assert any("the same number in ., b, and" in note for note in rank_notes(bare))
+
+
 def test_a_worker_that_one_rank_starts_late_is_no_run() -> None:
     ranks = _cluster(4)
     late = _rank(0, _compile("0/0", 60.0), process=77)
