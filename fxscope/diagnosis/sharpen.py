@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from fxscope.diagnosis.context import Context
@@ -52,10 +53,13 @@ def sharpen(context: Context, frame: Frame) -> None:
     _sharpen_shared(frame)
 
 
-def _entry_number(id_: str) -> int:
-    """Which entry of its code object a compile id is: an entry older than the first change of a size could not know that it changes."""
+def _entry_number(id_: str) -> float:
+    """Which entry of its code object a compile id is: an entry older than the first change of a size could not know that it changes.
+
+    A log that does not tell the entry means the newest.
+    """
     found = re.search(r"/(\d+)", id_)
-    return int(found[1]) if found else 0
+    return int(found[1]) if found else math.inf
 
 
 def _sharpen_size(context: Context, change: Change, *, again: bool) -> None:
@@ -134,7 +138,8 @@ def _sharpen_tied(frame: Frame) -> None:
     last = {change.what[1:]: number for number, change in enumerate(frame.changes)}
     for number, change in enumerate(frame.changes):
         own = f"{change.guard.source}.size()[{change.dim}]"
-        others = [each for each in change.recompile.pgo if ".size()" in each and not each.startswith(own)]
+        sizes = f": {change.guard.expected} -> {change.guard.actual}"  # the other has the same sizes, or it is not why
+        others = [each for each in change.recompile.pgo if ".size()" in each and each.endswith(sizes)]
         if (
             change.ids[0] == "shape-expression"
             and change.guard.kind == "size"

@@ -66,3 +66,20 @@ def keep(x, static):
         return library["outer"](x.relu(), fixed)  # HERE
 
     return tuple(f(x0(n) + 0.5) for n in (4, 6, 9))
+
+
+@problem("shape-expression", "dynamic-size")
+def a_size_fixed_while_another_changes(fixed):
+    @torch.compile(backend="eager")  # HERE
+    def f(x, y):
+        times = x.shape[0] if fixed else len("a" * x.shape[0])  # ASKED
+        return x.sum() * times + y.sum()
+
+    out = []
+    for n, m in ((3, 10), (4, 10), (5, 11)):
+        x, y = x0(n), x0(m)
+        if fixed:
+            torch._dynamo.mark_dynamic(x, 0)
+            torch._dynamo.mark_dynamic(y, 0)
+        out.append(f(x, y))
+    return tuple(out)
