@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 
+import msgspec
+
 from fxscope.diagnosis.closures import closed_over
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.guards import GuardCause, cause_of_guard
@@ -80,13 +82,15 @@ def _nearest(recompile: Recompile, *, resumed: bool) -> tuple[FailedGuard, Guard
     Where calls of two kinds alternate (prefill and decode, training and evaluation), the newest entry is of the other kind, and what
     failed there only says so; in the entry of its own kind something else failed, and that is why this call has no graph.
     """
-    read = [(guard, cause_of_guard(guard, resumed=resumed)) for guard in recompile.failed[:_ENTRIES_READ]]
-    if not read:
-        empty = FailedGuard(entry="", guard="")
-        return empty, cause_of_guard(empty, resumed=resumed)
-    if read[0][1].ids[0] in _OF_A_KIND:
-        return next((pair for pair in read if pair[1].ids[0] in _WITHIN_A_KIND), read[0])
-    return read[0]
+    first = recompile.failed[0] if recompile.failed else FailedGuard(entry="", guard="")
+    cause = cause_of_guard(first, resumed=resumed)
+    kind = cause.ids[0]
+    if kind in _OF_A_KIND:
+        for guard in recompile.failed[1:_ENTRIES_READ]:
+            within = cause_of_guard(guard, resumed=resumed)
+            if within.ids[0] in _WITHIN_A_KIND:
+                return guard, msgspec.structs.replace(within, ids=tuple(dict.fromkeys((*within.ids, kind))))
+    return first, cause
 
 
 def _place_in_library(frame: Frame, compile_: Compile) -> None:

@@ -40,9 +40,10 @@ def _other_method(context: Context) -> list[Finding]:
     """Beside what was compiled, a module of which only another method than forward is called."""
     program = _program(context)
     tree = source_tree(program) if program else None
-    if tree is None or other_method(tree) is None:
+    other = other_method(tree) if tree is not None else None
+    if other is None:
         return []
-    file, line, why, fix = of_other_method(program, tree)
+    file, line, why, fix = of_other_method(program, other)
     return [
         Finding(
             ids=["nothing-compiled"],

@@ -123,7 +123,8 @@ def _severity(ids: list[str], frame: Frame, compiled: int) -> Severity:
         return "high"
     if ids and ids[0] == "dynamic-disabled":
         return "medium"
-    once = Counter(change.what for change in frame.changes)
+    # Training and evaluation have a graph each, so one cause may come once in each.
+    once = Counter((change.what, change.ids[1:]) for change in frame.changes)
     crossing = {"break-value"} if all(change.ids[0] != "break-value" for change in frame.changes) else set()
     if set(ids) <= _BENIGN | crossing and max(once.values(), default=0) <= 1:
         return "low" if frame.seconds >= _NOTABLE_SECONDS else "info"

@@ -22,8 +22,8 @@ def wasted(program: str, tree: ast.Module | None) -> tuple[str, int, str, str]:
         if suspects:
             node, why, fix = suspects[0]
             return program, node.lineno, why, fix
-    if tree is not None and other_method(tree) is not None:
-        return of_other_method(program, tree)
+    if tree is not None and (other := other_method(tree)) is not None:
+        return of_other_method(program, other)
     if tree is not None and (off := switched_off(tree)) is not None:
         return program, off.lineno, f"The program switches torch.compile off: `{ast.unparse(off)[:100]}`.", _SWITCH_ON
     if tree is not None and (passed := original_called(tree)) is not None:
@@ -46,11 +46,8 @@ def wasted(program: str, tree: ast.Module | None) -> tuple[str, int, str, str]:
     return program, 0, "", ""
 
 
-def of_other_method(program: str, tree: ast.Module) -> tuple[str, int, str, str]:
+def of_other_method(program: str, other: OtherMethod) -> tuple[str, int, str, str]:
     """File, line, cause and fix where only another method than forward of a compiled module is called."""
-    other = other_method(tree)
-    if other is None:
-        return program, 0, "", ""
     node, name, method, target = other
     options = ", ".join(ast.unparse(each) for each in node.value.keywords) if isinstance(node.value, ast.Call) else ""
     place = (
@@ -141,30 +138,53 @@ def _compile_in_place(tree: ast.Module, node: ast.expr) -> str:
 
 # Methods of a module that run no forward, so that nobody expects them compiled.
 _KEEPING = re.compile(
-    r"^(train|eval|to|cpu|cuda|half|float|double|bfloat16|parameters|named_\w+|buffers|children|modules|state_dict|load_state_dict|"
-    r"requires_grad_|zero_grad|apply|compile|register_\w+|get_\w+|share_memory|extra_repr|forward|type|_\w+)$"
+    r"^(train|eval|to|cpu|cuda|half|float|double|bfloat16|parameters|named_\w+|buffers|children|modules|state_dict|load_\w+|requires_grad_|zero_grad|apply|"
+    r"compile|register_\w+|get_\w+|set_\w+|share_memory|extra_repr|type|save\w*|push_to_hub|tie_weights|summary|reset\w*|clear\w*|print_\w+|num_\w+|"
+    r"count_\w+|init_\w+|initialize\w*|(un)?freeze\w*|(en|dis)able_\w+|gradient_checkpointing_\w+|resize_\w+|add_\w+|configure_\w+|log|log_dict|_\w+)$"
 )
+_PLAIN = frozenset({"device", "dtype", "config", "generation_config", "training"})  # attributes that lead to no forward
+OtherMethod = tuple[ast.Assign, str, str, str]
 
 
-def other_method(tree: ast.Module) -> tuple[ast.Assign, str, str, str] | None:
-    """``fast = torch.compile(net)`` of which only another method than forward is ever called: statement, name, method, target."""
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Assign) and is_compile_call(node.value) and isinstance(node.value, ast.Call)):
+def other_method(tree: ast.Module) -> OtherMethod | None:
+    """``fast = torch.compile(net)`` of which only another method than forward is ever called: statement, name, method, target.
+
+    A name that is returned, assigned, put into something or handed on may be called there, and is none.
+    """
+    nodes = list(ast.walk(tree))
+    for node in nodes:
+        if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.Call)):
             continue
-        name = ast.unparse(node.targets[0])
-        calls = [ast.unparse(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)]
-        # Handed to another function, it may be called there.
-        handed = any(
-            ast.unparse(argument) == name
-            for each in ast.walk(tree)
-            if isinstance(each, ast.Call)
-            for argument in (*each.args, *(keyword.value for keyword in each.keywords))
-        )
-        methods = [call.removeprefix(name + ".") for call in calls if call.startswith(name + ".")]
-        methods = [method for method in methods if "." not in method and not _KEEPING.match(method)]
-        if methods and name not in calls and not handed and node.value.args:
-            return node, name, methods[0], ast.unparse(node.value.args[0])
+        if not (is_compile_call(node.value) and node.value.args):
+            continue
+        methods = _methods_called(nodes, node.targets[0], besides={id(each) for each in ast.walk(node)})
+        method = next((method for method in methods if not _KEEPING.match(method)), None)
+        if method is not None:
+            return node, ast.unparse(node.targets[0]), method, ast.unparse(node.value.args[0])
     return None
+
+
+def _methods_called(nodes: list[ast.AST], target: ast.expr, besides: set[int]) -> list[str]:
+    """Methods of what is bound to a name or to ``self.x`` (``engine.x`` elsewhere) that are called; [] where it is used otherwise as well."""
+
+    def bound(node: ast.AST) -> bool:
+        if isinstance(target, ast.Name):
+            return isinstance(node, ast.Name) and node.id == target.id
+        return isinstance(node, ast.Attribute) and isinstance(target, ast.Attribute) and node.attr == target.attr
+
+    if not (
+        isinstance(target, ast.Name) or (isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self")
+    ):
+        return []  # an item of a list, or part of an object: whoever has that may call it
+    found = [node.func for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    methods = [node for node in found if bound(node.value)]
+    plain = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr in _PLAIN]
+    told = besides | {id(node.value) for node in (*methods, *plain)}
+    if any(
+        bound(node) and id(node) not in told and isinstance(getattr(node, "ctx", None), ast.Load) for node in nodes
+    ) or any(method.attr in ("forward", "__call__") for method in methods):
+        return []
+    return [method.attr for method in methods]
 
 
 def _compile_calls(tree: ast.Module) -> list[ast.expr]:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import io
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from rich.console import Console
 
+from fxscope.diagnosis import frames
 from fxscope.diagnosis.causes import cause_of
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Finding
 from fxscope.diagnosis.fixes import fix_of
 from fxscope.diagnosis.frames import _nearest
+from fxscope.diagnosis.guards import cause_of_guard
 from fxscope.diagnosis.nothing import _other_method
+from fxscope.diagnosis.recompiles import _severity, ids_of
+from fxscope.diagnosis.sharpen import _entry_number
+from fxscope.diagnosis.story import Change, Frame
+from fxscope.diagnosis.uncalled import other_method
 from fxscope.recording.breaks import BreakText
 from fxscope.recording.recompiles import parse_reason
 from fxscope.recording.records import GraphBreak, Recompile
@@ -77,7 +85,7 @@ def test_a_call_is_compared_with_the_entry_of_its_own_kind() -> None:
     reasons = ["0/1: len(kwargs) == 7", "0/0: tensor 'x' size mismatch at index 1. expected 9, actual 12"]
     recompile = Recompile(id="0/2", key="0/2", failed=[parse_reason(each) for each in reasons])
     guard, cause = _nearest(recompile, resumed=False)
-    assert (guard.entry, cause.ids) == ("0/0", ("dynamic-size",))
+    assert (guard.entry, cause.ids) == ("0/0", ("dynamic-size", "container-size"))
     alone = Recompile(id="0/1", key="0/1", failed=[parse_reason(reasons[0])])
     assert _nearest(alone, resumed=False)[1].ids == ("container-size",)
 
@@ -95,6 +103,60 @@ def test_generate_of_a_compiled_module_is_told_beside_what_was_compiled(tmp_path
     context.recording.session.argv = [str(tmp_path / "other.py")]
     (tmp_path / "other.py").write_text(program.read_text())
     assert _other_method(cast(Context, context)) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "method"),
+    [
+        ("llm = torch.compile(net)\nllm.generate(ids.to(llm.device))", "generate"),
+        ("net = torch.compile(net)\nnet.train()\nnet.score(x)", "score"),
+        ("class E:\n def __init__(self): self.net = torch.compile(net)\n def run(self): self.net.score(x)", "score"),
+        ("def build():\n net = torch.compile(N())\n net.prepare()\n return net\nrun = build()\nrun(x)", None),
+        ("net = torch.compile(n)\nengine.net = net\nengine.net(x)\nnet.score(x)", None),
+        ("net = torch.compile(n)\nfor m in [net]:\n m(x)\nnet.score(x)", None),
+        ("net = torch.compile(n)\ntrain([net], x)\nnet.score(x)", None),
+        ("net = torch.compile(n)\nstep = net.forward\nstep(x)\nnet.score(x)", None),
+        ("net = torch.compile(n)\nnet.forward(x)\nnet.score(x)", None),
+        ("nets['a'] = torch.compile(n)\nnets['a'].score(x)\nfor m in nets.values(): m(x)", None),
+        ("class E:\n def __init__(self): self.net = torch.compile(n); self.net.score(x)\nE().net(x)", None),
+        ("net = torch.compile(n)\nnet.save_pretrained('a')\nnet.tie_weights()\nnet.summary()", None),
+    ],
+)
+def test_a_module_that_may_be_called_elsewhere_is_not_said_to_run_eager(program: str, method: str | None) -> None:
+    found = other_method(ast.parse(program))
+    assert (found[2] if found else None) == method
+
+
+def test_guards_of_entries_that_do_not_matter_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A story of thousands of recompiles names all older entries in each."""
+    reasons = [f"0/{n}: tensor 'x' size mismatch at index 0. expected {n + 2}, actual 99" for n in reversed(range(50))]
+    recompile = Recompile(id="0/50", key="0/50", failed=[parse_reason(each) for each in reasons])
+    read = []
+    monkeypatch.setattr(
+        frames, "cause_of_guard", lambda guard, **more: read.append(guard) or cause_of_guard(guard, **more)
+    )
+    assert _nearest(recompile, resumed=False)[0].entry == "0/49"
+    assert len(read) == 1
+
+
+def test_one_new_size_in_training_and_one_in_evaluation_are_facts() -> None:
+    """One recompile of each kind of calls mends itself: nothing that comes again."""
+    frame = Frame(function="forward", file="/home/me/a.py", line=3, place=("/home/me/a.py", 3))
+    size = "0/0: tensor 'x' size mismatch at index 0. expected 8, actual 16"
+    for id_, reasons in (("0/1", [size]), ("0/2", ["0/1: self.training == False", size])):
+        recompile = Recompile(
+            id=id_, key=id_, file=frame.file, outcome="compiled", failed=[parse_reason(each) for each in reasons]
+        )
+        guard, cause = _nearest(recompile, resumed=False)
+        frame.changes.append(
+            Change(index=0, recompile=recompile, guard=guard, ids=cause.ids, name=cause.name, dim=cause.dim)
+        )
+    assert ids_of(frame) == ["dynamic-size", "train-eval"]
+    assert _severity(ids_of(frame), frame, 2) == "info"
+
+
+def test_a_guard_without_an_entry_is_the_newest_one() -> None:
+    assert _entry_number("") > _entry_number("0/7#2") == 7
 
 
 def test_a_path_in_an_annotation_cannot_write_to_the_terminal() -> None:
