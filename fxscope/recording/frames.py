@@ -95,6 +95,8 @@ def add_graph(state: State, process: Process, number: int, event: Event, index: 
 
 def _ahead(process: Process, attempt: Attempt, event: Event, *, done: bool) -> None:
     """Time and status of what is compiled ahead of time, as far as it is; its metrics, which need not come, know better."""
+    if attempt.slot.ended:
+        return  # a backward that was compiled when it first ran
     record = attempt.record
     record.seconds = max(0.0, process.clock.unix(event.when) - record.started)
     if done and record.status == "unfinished":

@@ -54,7 +54,7 @@ def _times(process: Process, event: Event, slot: Slot, attempt: Attempt, values:
     has_aot = any(stage in record.stages for stage in ("joint", "forward", "inference"))
     record.phases = numbers.phases(values, has_aot=has_aot)
     record.seconds = sum(record.phases.values()) if record.phases else numbers.seconds(values, "entire_frame_compile")
-    if attempt.slot.ahead:
+    if slot.outside:
         # Phases outside any frame are those of the last part alone.
         begin, end = numbers.interval(values) or (record.started, process.clock.unix(event.when))
         record.seconds, record.phases = max(record.seconds or 0.0, end - begin), {}

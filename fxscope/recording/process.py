@@ -51,9 +51,10 @@ class Slot:
         first: Number in the log of the first event of this use.
         end: Of its last one, where only the order of the log tells (``ahead``).
         ahead: Compiled ahead of time: what is compiled outside any frame belongs to it, until it ends.
+        outside: Something was.
     """
 
-    __slots__ = ("ahead", "attempts", "base", "end", "ended", "first", "started", "use")
+    __slots__ = ("ahead", "attempts", "base", "end", "ended", "first", "outside", "started", "use")
 
     def __init__(self, base: str, use: int, first: int) -> None:
         self.base = base
@@ -61,6 +62,7 @@ class Slot:
         self.first = first
         self.end = 1 << 62
         self.ahead = base == OUTSIDE
+        self.outside = False
         self.attempts: dict[int, Attempt] = {}
         self.started = False
         self.ended = False

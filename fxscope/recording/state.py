@@ -123,6 +123,7 @@ class State:
             known.append(slot)
             self.slot_of[process.prefix + with_use(OUTSIDE, slot.use)] = slot
             slot.attempts[0] = self._new_attempt(process, slot, 0, event)
+        slot.outside = True
         attempt = slot.last
         if attempt is not None and not attempt.record.function:
             record = attempt.record

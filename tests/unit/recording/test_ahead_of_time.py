@@ -8,6 +8,8 @@ import lzma
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fxscope.diagnosis.diagnose import diagnose
 from fxscope.recording.provenance import read_provenance
 from fxscope.recording.recording import open_recording
@@ -74,6 +76,20 @@ def test_a_graph_captured_for_aot_compile_is_one_compile() -> None:
     assert "aten.relu" in recording.text(recording.graph(row, "inference").event)
     assert {a.compile_key for a in recording.artifacts if a.name.startswith(("before_", "after_"))} == {"0/0"}
     assert diagnose(recording) == []
+
+
+@pytest.mark.parametrize("name", ["branches", "cold_cache"])
+def test_a_log_without_its_starts_has_the_same_times(tmp_path: Path, name: str) -> None:
+    """A filter or a cut takes ``dynamo_start`` away; a frame is then like one that is captured ahead of time, and has its metrics."""
+    log = DATA / "traces" / f"{name}.log.xz"
+    lines = lzma.decompress(log.read_bytes()).split(b"\n")
+    cut = tmp_path / "cut.log"
+    cut.write_bytes(b"\n".join(line for line in lines if b'{"dynamo_start"' not in line))
+    whole, left = open_recording(log), open_recording(cut)
+    assert [(row.key, row.phases, row.seconds) for row in left.compiles] == [
+        (row.key, row.phases, row.seconds) for row in whole.compiles
+    ]
+    assert left.compiles[0].seconds
 
 
 def _event(name: str, value: Any, payload: str, **ids: int) -> str:
