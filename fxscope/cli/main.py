@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -15,6 +16,8 @@ from fxscope.names import ENV_DEBUG
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # Verb -> one line of help. The module module_of(verb) owns `command`, and `json_schema` where it prints JSON.
 VERBS = {
@@ -129,14 +132,30 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        if os.environ.get(ENV_DEBUG) or not isinstance(error.filename, str | bytes):
+        if os.environ.get(ENV_DEBUG) or not (error.errno in _FULL or _is_users(error.filename)):
             _internal(error)
-        # A file that the user named cannot be read or written: no folder, no permission, no space.
-        print(f"fxscope: {os.fsdecode(error.filename)}: {error.strerror}", file=sys.stderr)
+        # No space, or a file that the user named: no such folder, no permission.
+        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        print(f"fxscope: {where}{error.strerror}", file=sys.stderr)
+        _drop_output()
         sys.exit(UsageError.exit_code)
     except Exception as error:  # noqa: BLE001 - DESIGN 6: no traceback at a user, unless FXSCOPE_DEBUG=1
         _internal(error)
     sys.exit(0)
+
+
+def _is_users(path: object) -> bool:
+    """Whether a path is one that a user may have named; a file of fxscope's own that is missing is our fault."""
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+    return isinstance(path, str | bytes) and not os.path.abspath(os.fsdecode(path)).startswith(ours)
+
+
+def _drop_output() -> None:
+    """What standard output cannot take any more, Python would try to write once again at its end, and exit with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _internal(error: Exception) -> NoReturn:
