@@ -48,8 +48,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         "commit": os.environ.get("FXSCOPE_COMMIT", ""),
         "time": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
     }
-    with open(os.environ["FXSCOPE_RESULTS"], "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    with open(os.environ["FXSCOPE_RESULTS"], "ab+") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - 1))
+        torn = file.read(1) not in (b"", b"\n")  # a run was stopped in the middle of its last line
+        file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -64,10 +67,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def read(path: Path) -> dict[str, Outcome]:
-    """The last outcome of each test in a file, in the order of time; none where the file is not there."""
+    """The last outcome of each test in a file, in the order of time; none where the file is not there.
+
+    A line that a stopped run has torn tells of nothing: its test has not run.
+    """
     found: dict[str, Outcome] = {}
-    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
-        fields = json.loads(line)
+    for line in path.read_text("utf-8", errors="replace").splitlines() if path.exists() else ():
+        try:
+            fields = json.loads(line)
+        except json.JSONDecodeError:
+            continue
         test = fields.pop("test")
         found.pop(test, None)
         found[test] = Outcome(**fields)

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -72,6 +72,26 @@ def test_two_runs_make_one_row(tmp_path: Path, matrix: ModuleType) -> None:
     assert "1 passed, 1 error" in said or "2 passed, 1 error" in said
     row = matrix.summed("2.14.1", "3.12", tests[:4], matrix.kept_results.read(tmp_path / "results.jsonl"), ["stopped"])
     assert row[3:] == ("aaa to bbb", "2", "1", "1", "0", "all", "unit/graph/test_it.py::test_tears; stopped")
+
+
+def test_a_torn_line_is_a_test_that_has_not_run(
+    tmp_path: Path, matrix: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is stopped while it writes; another goes on with the file."""
+    results = tmp_path / "results.jsonl"
+    monkeypatch.setenv("FXSCOPE_RESULTS", str(results))
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+
+    def report(test: str) -> None:
+        told = SimpleNamespace(nodeid=test, when="call", passed=True, outcome="passed", longrepr=None)
+        matrix.kept_results.pytest_runtest_logreport(told)
+
+    report("a")
+    report("b")
+    results.write_bytes(results.read_bytes()[:-20])
+    assert list(matrix.kept_results.read(results)) == ["a"]
+    report("c")
+    assert list(matrix.kept_results.read(results)) == ["a", "c"]
 
 
 def test_a_row_takes_the_place_of_its_pair_and_prose_stays(tmp_path: Path, matrix: ModuleType) -> None:
