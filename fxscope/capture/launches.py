@@ -47,6 +47,8 @@ class Entry:
     def forget(self) -> None:
         """Begin at zero, in a forked child."""
         self._base += self.calls
+        if self.timing is not None:
+            self.timing.forget()
 
     def counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, counted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +15,17 @@ _STRIDE = 16
 
 
 class Samples:
-    """Times of one direction of one entry, in seconds: their sum and extremes, for a program may run for weeks."""
+    """Times of one direction of one entry, in seconds: their sum and extremes, for a program may run for weeks.
+
+    Any thread of the program may add, and the one that flushes reads.
+    """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin at zero, in a forked child; another thread of the parent may have held the lock."""
+        self._lock = threading.RLock()  # a signal handler may call the compiled function that it interrupted here
         self.number = 0
         self.total = 0.0
         self.low = float("inf")
@@ -26,42 +35,41 @@ class Samples:
 
     def add(self, seconds: float) -> None:
         """Take in one time."""
-        self.total += seconds
-        self.low, self.high = min(self.low, seconds), max(self.high, seconds)
-        self.number += 1  # last: the thread that flushes may look at any time
+        with self._lock:
+            self.total += seconds
+            self.low, self.high = min(self.low, seconds), max(self.high, seconds)
+            self.number += 1
 
     def add_events(self, begin: Any, end: Any) -> None:
         """Take in a pair of device events, to be read when both have passed."""
         self.clock = "device"
-        self._pending.append((begin, end))
+        with self._lock:
+            self._pending.append((begin, end))
 
     def collect(self) -> None:
         """Read the pairs of events that have passed, without waiting for any.
 
         Only in a thread of the program's, between its calls: a query from another thread ends a CUDA graph that is being captured.
         """
-        pending, self._pending = self._pending, []
+        with self._lock:
+            pending, self._pending = self._pending, []
         try:
             for begin, end in pending:
                 if end.query():
                     self.add(begin.elapsed_time(end) / 1e3)
                 else:
-                    self._pending.append((begin, end))
+                    self.add_events(begin, end)
         except RuntimeError:
             self._pending = []  # the device has failed, which the program hears from its own calls; the samples are lost
 
     def summary(self) -> dict[str, Any] | None:
         """Count, total, mean, extremes of what was collected; None where nothing was sampled."""
-        if not self.number:
+        with self._lock:
+            number, total, low, high = self.number, self.total, self.low, self.high
+        if not number:
             return None
-        return {
-            "samples": self.number,
-            "total": self.total,
-            "mean": self.total / self.number,
-            "min": self.low,
-            "max": self.high,
-            "clock": self.clock,
-        }
+        mean = total / number
+        return {"samples": number, "total": total, "mean": mean, "min": low, "max": high, "clock": self.clock}
 
 
 class Timing:
@@ -70,6 +78,11 @@ class Timing:
     def __init__(self) -> None:
         self.forward = Samples()
         self.backward = Samples()
+
+    def forget(self) -> None:
+        """Begin at zero, in a forked child."""
+        self.forward.forget()
+        self.backward.forget()
 
     def collect(self) -> None:
         """Read the device events that have passed."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from fxscope.capture.timing import Samples
+import threading
+from collections.abc import Callable
+
+from fxscope.capture.launches import Entry
+from fxscope.capture.timing import Samples, Timing
 
 
 class Event:
@@ -47,3 +51,47 @@ def test_a_device_that_failed_costs_the_samples_and_raises_nothing() -> None:
     samples.collect()
     samples.collect()
     assert samples.summary() is None
+
+
+class Interrupting(float):
+    """A time that does something while it is added to the sum."""
+
+    meanwhile: Callable[[], None]
+
+    def __radd__(self, other: float) -> float:
+        self.meanwhile()
+        return other + float(self)
+
+
+def test_two_threads_add_and_nothing_is_lost() -> None:
+    samples, seconds = Samples(), Interrupting(1.0)
+    other = threading.Thread(target=samples.add, args=(2.0,))
+
+    def meanwhile() -> None:
+        other.start()
+        other.join(0.2)  # it waits for the first to be added
+
+    seconds.meanwhile = meanwhile
+    samples.add(seconds)
+    other.join(60)
+    found = samples.summary()
+    assert found is not None
+    assert (found["samples"], found["total"], found["min"], found["max"]) == (2, 3.0, 1.0, 2.0)
+
+
+def test_a_child_that_was_forked_while_a_thread_added_begins_at_zero() -> None:
+    entry, seconds = Entry("0/0", 0, 0), Interrupting(1.0)
+    timing = entry.timing = Timing()
+    timing.backward.add(5.0)
+    other = threading.Thread(target=timing.forward.add, args=(2.0,), daemon=True)
+    found = {}
+
+    def meanwhile() -> None:
+        entry.forget()
+        other.start()
+        other.join(60)
+        found.update(timing.summary())
+
+    seconds.meanwhile = meanwhile
+    timing.forward.add(seconds)
+    assert {name: row["total"] for name, row in found.items()} == {"forward": 2.0}
