@@ -98,7 +98,11 @@ def _cause_sentence(found: GraphBreak, cause: BreakCause, skipped: bool, ids: li
     named = f" ({cause.callee.name})" if cause.callee.name and not cause.callee.name.startswith("aten._local") else ""
     text = meaning.rstrip(".") + named + "."
     if in_library(found):
-        text = f"{short_path(found.file)}:{found.line}{f' ({code})' if (code := found.code.strip()) else ''}: {text}"
+        code = found.code.strip()
+        whole = all(
+            code.count(begin) == code.count(end) for begin, end in ("()", "[]", "{}")
+        )  # no first line of several
+        text = f"{short_path(found.file)}:{found.line}{f' ({code})' if code and whole else ''}: {text}"
     if "higher-order-op" in ids[1:] and not skipped:
         return (
             text

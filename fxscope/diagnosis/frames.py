@@ -11,7 +11,7 @@ from fxscope.diagnosis.closures import closed_over
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.guards import GuardCause, cause_of_guard
 from fxscope.diagnosis.sharpen import sharpen
-from fxscope.diagnosis.story import Change, Frame, plain_function
+from fxscope.diagnosis.story import Change, Frame, code_of, plain_function
 from fxscope.recording.guards import flat
 from fxscope.recording.records import Compile, FailedGuard, Recompile
 from fxscope.recording.userline import is_torch_file, is_user_file
@@ -30,6 +30,7 @@ def frames(context: Context) -> list[Frame]:
     recording = context.recording
     found: dict[tuple[int | None, str, int, str], Frame] = {}
     users: dict[tuple[int | None, str, int, str], Counter[tuple[str, int]]] = defaultdict(Counter)
+    uses: dict[str, int] = defaultdict(lambda: 1)  # of each code object, so far
 
     def frame_of(rank: int | None, file: str, line: int, function: str) -> Frame:
         key = (rank, file, line, function)
@@ -48,9 +49,12 @@ def frames(context: Context) -> list[Frame]:
                 recompile.user_file, recompile.user_line
             ] += 1
         guard, cause = _nearest(recompile, resumed=frame.resumed)
+        code, use = code_of(recompile), recompile.id.partition("#")[2]
+        uses[code] = max(uses[code], int(use) if use.isdigit() else 1)
         frame.changes.append(
             Change(
                 index=index,
+                use=uses[code],
                 recompile=recompile,
                 guard=guard,
                 ids=cause.ids,
@@ -104,7 +108,8 @@ def _place_in_library(frame: Frame, compile_: Compile) -> None:
     )  # torch's own wrapper of what is compiled; its arguments are those of the call
     for number, line in enumerate(reversed(compile_.stack[:-1])):
         if is_user_file(line.file):
-            frame.caller = plain_function(line.function)
+            # A script's own lines and a lambda have no name: the library's function has one.
+            frame.caller = "" if line.function.startswith("<") else plain_function(line.function)
             return
         if base_name(line.file) == "eval_frame.py":
             direct = direct or number == 0

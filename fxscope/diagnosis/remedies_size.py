@@ -9,6 +9,7 @@ import msgspec
 from fxscope.diagnosis.guards import CROSSING, MARKED, TWO_SIZES
 from fxscope.diagnosis.program import static_marks
 from fxscope.diagnosis.story import Change, Frame
+from fxscope.recording.records import FailedGuard
 from fxscope.source import short_path
 
 
@@ -30,9 +31,10 @@ def argument_of(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*(\.\w+|\[\d+\]|\['\w+'\])*", name) else "x"
 
 
-def _number(text: str | None) -> int:
-    """A size as a guard prints it; 0 for anything else."""
-    return int(text) if text is not None and re.fullmatch(r"\d{1,18}", text) else 0
+def _shrank(guard: FailedGuard) -> bool:
+    """Both sizes are known, and the new one is smaller."""
+    sizes = [text for text in (guard.actual, guard.expected) if text is not None and re.fullmatch(r"\d{1,18}", text)]
+    return len(sizes) == 2 and int(sizes[0]) < int(sizes[1])
 
 
 def dynamic_size(frame: Frame, change: Change) -> Remedy:
@@ -78,8 +80,8 @@ def dynamic_size(frame: Frame, change: Change) -> Remedy:
             ),
             change="dynamic",
         )
-    shrank = dim == 0 and _number(change.guard.actual) < _number(change.guard.expected)
-    last = " A smaller last batch is avoided by DataLoader(drop_last=True) or padding." if shrank else ""
+    last = " A smaller last batch is avoided by DataLoader(drop_last=True) or padding."
+    last = last if dim == 0 and _shrank(change.guard) else ""
     return Remedy(
         fix=(
             f"Size {dim} of {name} changed ({sizes}) and is dynamic from then on. To save this recompile say so before the first call: "

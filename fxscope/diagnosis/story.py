@@ -27,6 +27,11 @@ def plain_function(function: str) -> str:
     return found[0] if found else function
 
 
+def code_of(recompile: Recompile) -> str:
+    """Key of a recompile's code object: ``r1:0/3#2`` -> ``r1:0``."""
+    return _ENTRY.sub("", recompile.key.partition("#")[0])
+
+
 class Change(msgspec.Struct, kw_only=True):
     """Why one recompile happened.
 
@@ -34,6 +39,7 @@ class Change(msgspec.Struct, kw_only=True):
         index: Position in ``recording.recompiles``.
         ids: Finding ids, sharpened by the frame's whole story.
         line: The user's line that fixed a size, where the log says.
+        use: How often the process had begun anew (``torch.compiler.reset()``): an id that comes again says so, one that is new does not.
     """
 
     index: int
@@ -43,11 +49,12 @@ class Change(msgspec.Struct, kw_only=True):
     name: str
     dim: int | None = None
     line: SourceLine | None = None
+    use: int = 1
 
     @property
     def what(self) -> tuple[str, str, int | None, str]:
         """Cause, name, dimension and code object: a line with several breaks resumes in several pieces of one name, each with a story."""
-        return (self.ids[0], self.name, self.dim, _ENTRY.sub("", self.recompile.key))
+        return (self.ids[0], self.name, self.dim, f"{code_of(self.recompile)}#{self.use}")
 
 
 class Frame(msgspec.Struct, kw_only=True):

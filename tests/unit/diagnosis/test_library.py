@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from fxscope.diagnosis import frames
+from fxscope.diagnosis.breaks import _cause_sentence
 from fxscope.diagnosis.causes import cause_of
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Finding
@@ -20,12 +21,13 @@ from fxscope.diagnosis.frames import _nearest
 from fxscope.diagnosis.guards import cause_of_guard
 from fxscope.diagnosis.nothing import _other_method
 from fxscope.diagnosis.recompiles import _severity, ids_of
+from fxscope.diagnosis.remedies_size import dynamic_size
 from fxscope.diagnosis.sharpen import _entry_number
 from fxscope.diagnosis.story import Change, Frame
 from fxscope.diagnosis.uncalled import other_method
 from fxscope.recording.breaks import BreakText
 from fxscope.recording.recompiles import parse_reason
-from fxscope.recording.records import GraphBreak, Recompile
+from fxscope.recording.records import Compile, FailedGuard, GraphBreak, Recompile
 from fxscope.recording.rows import _set_user_line
 from fxscope.report.github import annotation
 from fxscope.report.terminal import _Page
@@ -157,6 +159,52 @@ def test_one_new_size_in_training_and_one_in_evaluation_are_facts() -> None:
 
 def test_a_guard_without_an_entry_is_the_newest_one() -> None:
     assert _entry_number("") > _entry_number("0/7#2") == 7
+
+
+def _context(*recompiles: Recompile, **compile_: Any) -> Context:
+    recording: Any = SimpleNamespace(recompiles=list(recompiles), limit_hits=[], shape_events=[], artifacts=[])
+    recording.compiles = [Compile(id=each.id, key=each.key, **compile_) for each in recompiles]
+    recording.guards = recording.metrics = lambda compile_: {}
+    return Context(recording)
+
+
+def test_recompiles_after_a_reset_are_one_story_of_their_own() -> None:
+    """Entries that the code object had before come again with a number, those after them without one."""
+    size = "{}: tensor 'x' size mismatch at index 0. expected {}, actual {}"
+    ids = ["0/1", "0/2", "0/1#2", "0/2#2", "0/3", "0/4", "0/5"]
+    rows = [
+        Recompile(id=id_, key=id_, file="/home/me/a.py", line=3, failed=[parse_reason(size.format("0/0", n, n + 1))])
+        for n, id_ in enumerate(ids, 2)
+    ]
+    (frame,) = frames.frames(_context(*rows))
+    assert [change.what[3] for change in frame.changes] == ["0#1"] * 2 + ["0#2"] * 5
+    assert frame.storm
+
+
+@pytest.mark.parametrize(("caller", "named"), [("serve", "serve"), ("<module>", "forward"), ("<lambda>", "forward")])
+def test_a_librarys_function_is_told_under_a_name(caller: str, named: str) -> None:
+    row = Recompile(id="0/1", key="0/1", function="forward", file=f"{PACKAGE}/a.py", line=3)
+    row.failed = [parse_reason("0/0: tensor 'x' size mismatch at index 0. expected 8, actual 4")]
+    user = SourceLine(file="/home/me/a.py", line=9, function=caller, code="net(x)")
+    inside = SourceLine(file=f"{PACKAGE}/a.py", line=3, function="forward", code="")
+    (frame,) = frames.frames(_context(row, file=row.file, stack=(user, inside)))
+    assert (frame.caller or frame.name) == named
+
+
+def test_the_first_line_of_a_statement_is_no_code_to_print() -> None:
+    row = broken(3)
+    assert "boxes.py:3 (keep = torch.where(keep)[0]): " in _cause_sentence(row, cause_of(row), False, [])
+    row.code = "logger.warning_once("
+    assert "boxes.py:3: " in _cause_sentence(row, cause_of(row), False, [])
+
+
+@pytest.mark.parametrize(("actual", "told"), [("4", True), ("9", False), (None, False)])
+def test_a_smaller_last_batch_is_one_whose_size_is_known(actual: str | None, told: bool) -> None:
+    guard = FailedGuard(entry="0/0", guard="", kind="size", expected="8", actual=actual)
+    row = Recompile(id="0/1", key="0/1")
+    change = Change(index=0, recompile=row, guard=guard, ids=("dynamic-size",), name="x", dim=0)
+    fix = dynamic_size(Frame(function="f", file="a.py", line=1, place=("a.py", 1)), change).fix
+    assert ("drop_last" in fix) is told
 
 
 def test_a_path_in_an_annotation_cannot_write_to_the_terminal() -> None:
