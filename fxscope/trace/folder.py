@@ -72,14 +72,14 @@ def find_logs(path: str | Path) -> list[str]:
 def list_new(path: str | Path, known: set[str]) -> list[str]:
     """Logs of a local folder that are not among ``known``, by whatever links; an empty list where the folder is gone."""
     try:
-        new = [log for log in _below(path)[0] if log not in known] if os.path.isdir(path) else []
+        new = [log for log in _below(Path(path))[0] if log not in known] if os.path.isdir(path) else []
     except OSError:
         return []  # a folder that vanished has no new logs; what was read stays
     read = {os.path.realpath(log) for log in known} if new else set()
     return [log for log in new if os.path.realpath(log) not in read]
 
 
-def _below(top: str | Path) -> tuple[list[str], list[OSError]]:
+def _below(top: Path) -> tuple[list[str], list[OSError]]:
     """The logs of a folder, or of the folders below it; and why some of these could not be looked into.
 
     Level by level, and links last in each, so that a folder that several paths lead to has its shortest and own name.

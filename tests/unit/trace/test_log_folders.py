@@ -37,6 +37,7 @@ def test_folder_order_and_what_counts(tmp_path: Path) -> None:
         "dedicated_log_torch_trace_rank_10_b.log",
     ]
     assert list_new(tmp_path, {str(tmp_path / name) for name in names[1:]}) == [str(tmp_path / names[0])]
+    assert list_new(f"{tmp_path}/./", set()) == find_logs(tmp_path)  # a path is one path, however it is written
     assert list_new(tmp_path / "gone", set()) == []
 
 
