@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def test_fold_decompose_partition(road: Callable[..., Any], target: str) -> None
     outside = {
         match["nodes"][0]: match["text"] for match in partition["matches"] if match["reason"] not in (None, "benefit")
     }
-    assert all(f"nodes on {target}" in match["text"] for match in islands)
+    assert all(re.search(rf"^[1-9]\d* nodes? on {target}", match["text"]) for match in islands)
     inside = {name for match in islands for name in match["nodes"]}
     if target == "npu":  # one island from the first convolution on
         assert sum(name.startswith("convolution") for name in inside) == 3
