@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,8 @@ def _on_pool(logs: list[str], workers: int) -> list[bytes]:
     forks = _is_alone()
     if forks:
         import fxscope.recording.recording  # noqa: F401 - once, not in each of the processes
+
+        gc.freeze()  # a collection in a child would touch, and so copy, all that it shares with us
     context = multiprocessing.get_context("fork" if forks else "spawn")
     # Of a pool whose worker dies (for want of memory, say) an executor tells; multiprocessing.Pool would wait for ever.
     with ProcessPoolExecutor(min(workers, len(logs)), mp_context=context) as pool:
@@ -85,6 +88,8 @@ def _on_pool(logs: list[str], workers: int) -> list[bytes]:
             raise FxscopeError(
                 f"a process that read logs was killed, perhaps for want of memory: use fewer than {workers} workers"
             ) from error
+        finally:
+            gc.unfreeze()
     return [answer for _, answer in sorted(zip(largest_first, answers, strict=True))]
 
 
