@@ -5,6 +5,7 @@ Usage: python scripts/screenshots.py [FOLDER]
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import shutil
@@ -53,7 +54,9 @@ async def picture(recording: str, name: str, keys: list[str]) -> str:
 
 def main() -> None:
     """Make all of them."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "docs" / "screenshots").resolve()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "docs" / "screenshots", metavar="FOLDER")
+    folder = parser.parse_args().folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         os.chdir(work)
