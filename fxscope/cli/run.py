@@ -109,8 +109,8 @@ def command(
     program, script = program_command(module, target, ctx.meta.get(LAUNCHER, False))
     folder = os.path.abspath(output) if output else default_folder(script)
     make_folder(folder)
-    argv = program[1:] if program[0] == sys.executable else program
-    session = new_session(argv, program, script, options.changed())
+    written = [*(() if module is None else ("-m", module)), *target]
+    session = new_session(written, program, script, options.changed())
     if headless or not sys.stdout.isatty():
         ctx.exit(record_headless(program, folder, options, session, quiet))
     ctx.exit(record_in_app(program, folder, options, session))

@@ -226,6 +226,8 @@ def test_a_launcher_beside_the_interpreter_needs_no_activated_environment(tmp_pa
     )
     assert done.returncode == 0, done.stderr
     assert "pytest" in done.stdout
+    (session,) = tmp_path.glob("*/session.json")
+    assert json.loads(session.read_text())["argv"] == ["pytest", "--version"]  # as it was written, not as it was found
 
 
 def test_the_default_folder_is_named_after_the_script(tmp_path: Path) -> None:
