@@ -104,9 +104,8 @@ class Context:
         for artifact, flush in self.payloads(EVENT_EAGER):
             for row in flush.get("entries") or []:
                 if isinstance(row, dict) and isinstance(row.get("calls"), int):
-                    eager[_place(row)][self.log_of(artifact)] = row[
-                        "calls"
-                    ]  # a running total of its process: the last one holds
+                    # A running total of its process: the last one holds.
+                    eager[_place(row)][self.log_of(artifact)] = row["calls"]
         for place, calls in eager.items():
             found.setdefault(place, EagerCalls(counting=True)).eager = sum(calls.values())
         return found

@@ -50,7 +50,7 @@ def frames(context: Context) -> list[Frame]:
             ] += 1
         guard, cause = _nearest(recompile, resumed=frame.resumed)
         code, use = code_of(recompile), recompile.id.partition("#")[2]
-        uses[code] = max(uses[code], int(use) if use.isdigit() else 1)
+        uses[code] = max(uses[code], int(use) if use.isdecimal() else 1)
         frame.changes.append(
             Change(
                 index=index,
@@ -103,9 +103,8 @@ def _place_in_library(frame: Frame, compile_: Compile) -> None:
     What is compiled itself is called by Dynamo's wrapper and nothing else; behind a graph break torch leaves the library's frames out of
     some stacks, and then only the lines of ``torch.nn`` in between say that the call came from somewhere else.
     """
-    direct = is_torch_file(
-        compile_.file
-    )  # torch's own wrapper of what is compiled; its arguments are those of the call
+    # Torch's own wrapper of what is compiled: its arguments are those of the call.
+    direct = is_torch_file(compile_.file)
     for number, line in enumerate(reversed(compile_.stack[:-1])):
         if is_user_file(line.file):
             # A script's own lines and a lambda have no name: the library's function has one.

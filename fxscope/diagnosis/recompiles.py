@@ -206,9 +206,8 @@ def _by_pgo(change: Change) -> str:
     for each in change.recompile.pgo:
         source = each.partition(": ")[0]
         dim = re.search(r"\.(size|stride)\(\)(?:\[(\d+)\])?$", source)
-        names[
-            name_of(source) + (f" ({dim[1]} {dim[2]})" if dim and dim[2] else f" (every {dim[1]})" if dim else "")
-        ] = None
+        which = "" if dim is None else f" ({dim[1]} {dim[2]})" if dim[2] else f" (every {dim[1]})"
+        names[name_of(source) + which] = None
     return f" (PGO marks as dynamic: {', '.join(names)})" if names else ""
 
 

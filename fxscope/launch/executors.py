@@ -13,6 +13,7 @@ from fxscope.passes.partition_report import PartitionReport, report
 from fxscope.targets.backend import lower, nothing_supported
 from fxscope.targets.registry import target as find_target
 from fxscope.targets.target import Kind, Listing, Target
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -90,12 +91,11 @@ def prepare(
         kind = next(item.kind for item in lowered.executables.values() if item.kind != "measured")
         if all(item is not None for item in seconds):
             modelled = sum(item for item in seconds if item is not None) + rest[1](machine)
-    count = len(lowered.executables)
-    note = f"{count} island{'s' if count != 1 else ''}, {lowered.coverage:.0%} of the nodes"
+    note = f"{count(len(lowered.executables), 'island')}, {lowered.coverage:.0%} of the nodes"
     if not lowered.executables:
         note = nothing_supported(machine_target.name, lowered)
     elif rest[0]:
-        note += f", {rest[0]} op{'s run' if rest[0] != 1 else ' runs'} eagerly beside"
+        note += f", {count(rest[0], 'op runs', 'ops run')} eagerly beside"
     return Executor(
         name=machine_target.name,
         kind=kind,
@@ -115,7 +115,7 @@ def _eager_rest(module: GraphModule, executables: Any) -> tuple[int, Callable[[M
     from fxscope.passes.no_ops import is_no_op
     from fxscope.passes.order import is_compute
 
-    count = sum(
+    ops = sum(
         is_compute(node)
         and str(node.target) not in executables
         and node.target is not operator.getitem
@@ -127,4 +127,4 @@ def _eager_rest(module: GraphModule, executables: Any) -> tuple[int, Callable[[M
         total = eager_seconds(module, machine)
         return total - machine.launch * len(executables)  # eager_seconds counted a launch for each island's call
 
-    return count, seconds
+    return ops, seconds

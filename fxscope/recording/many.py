@@ -89,7 +89,8 @@ def _on_pool(logs: list[str], workers: int) -> list[bytes]:
                 f"a process that read logs was killed, perhaps for want of memory: use fewer than {workers} workers"
             ) from error
         finally:
-            gc.unfreeze()
+            if forks:
+                gc.unfreeze()
     return [answer for _, answer in sorted(zip(largest_first, answers, strict=True))]
 
 

@@ -76,7 +76,7 @@ def _once_for_all_ranks(lines: Iterable[tuple[str, str]]) -> list[str]:
     ranks_of: dict[tuple[str, str], list[int]] = {}
     for key, line in lines:
         rank, colon, id_ = key.removeprefix("r").partition(":")
-        if key.startswith("r") and colon and rank.isdigit():
+        if key.startswith("r") and colon and rank.isdecimal():
             ranks_of.setdefault((id_, line), []).append(int(rank))
         else:
             ranks_of.setdefault((key, line), [])

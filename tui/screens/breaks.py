@@ -129,9 +129,7 @@ class BreaksView(View):
         if item.context:
             blocks.append(Block([[("what  ", "dim"), (" ".join(item.context.split())[:600], "")]], None, 6))
         effect = "the whole frame ran without compiling" if item.skipped_frame else "the frame was split in two"
-        blocks.append(
-            Block([[("then  ", "dim"), (f"{effect}; {item.count} event{'s' if item.count != 1 else ''}", "")]], None, 6)
-        )
+        blocks.append(Block([[("then  ", "dim"), (f"{effect}; {count(item.count, 'event')}", "")]], None, 6))
         if item.fix:
             blocks.append(Block(["", *_fix_lines(item.fix)], None, 6))
         if item.hints:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from textual.app import ComposeResult
 
 from fxscope.recording.records import Compile, FailedGuard, LimitHit, Recompile
+from fxscope.words import count
 
 from ..frames import seconds_text, site
 from ..spans import Cell
@@ -162,7 +163,7 @@ class RecompilesView(View):
                 ("  ", ""),
                 (f"{record.function}", "strong"),
                 (f" ({site(record.file, record.line)})", "name"),
-                (f" was compiled again {compiled} time{'s' if compiled != 1 else ''}", ""),
+                (f" was compiled again {count(compiled, 'time')}", ""),
                 (f", {seconds:.1f} s of compiling" if seconds else "", ""),
                 (f"; {entries} entries are cached", ""),
                 (f"; {len(same) - compiled} refused" if len(same) > compiled else "", "bad"),
