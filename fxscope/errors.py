@@ -35,3 +35,18 @@ class MissingError(FxscopeError):
     """Something needed is absent (a GPU, graphviz, an optional package); the message names what installs it."""
 
     exit_code = 4
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or the name of its type where it has none (``assert x`` alone)."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def described(error: BaseException) -> str:
+    """One line for an error that somebody's code raised: ``ValueError: shapes differ``.
+
+    An error of ours stands without its type: its message is written to be read alone.
+    """
+    line = first_line(error)
+    named = isinstance(error, FxscopeError) or line == type(error).__name__
+    return line if named else f"{type(error).__name__}: {line}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fxscope.cli import options
 from fxscope.words import count
 
 if TYPE_CHECKING:
@@ -17,14 +18,8 @@ if TYPE_CHECKING:
 
 @click.command(epilog="\b\nExample:\n  fxscope bench run.fxscope --graph 0/0 --executors eager,inductor,triton")
 @click.argument("path", type=click.Path())
-@click.option("--graph", "graph_id", metavar="ID", help="Compile id as fxscope report prints it, e.g. 0/1.")
-@click.option(
-    "--stage",
-    default="dynamo",
-    show_default=True,
-    metavar="STAGE",
-    help="Stage that holds the graph; NAME#1 is its second.",
-)
+@options.graph
+@options.stage
 @click.option("--executors", default="eager,inductor", show_default=True, metavar="A,B", help="Targets by name.")
 @click.option("--pipeline", metavar="A,B,C", help="Apply these passes first, as fxscope passes does.")
 @click.option("--inference", is_flag=True, help="Promise that no gradient is needed: parameters become attributes.")

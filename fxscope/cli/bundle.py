@@ -6,17 +6,13 @@ from pathlib import Path
 
 import click
 
+from fxscope.cli import options
+
 
 @click.command("bundle", epilog="\b\nExample:\n  fxscope bundle train.fxscope --graph 0/1 -o issue.zip")
 @click.argument("path", type=click.Path())
-@click.option("--graph", "graph_id", required=True, metavar="ID", help="Compile id as the report prints it.")
-@click.option(
-    "--stage",
-    default="dynamo",
-    show_default=True,
-    metavar="STAGE",
-    help="Stage of the graph that repro.py runs; NAME#1 is its second.",
-)
+@options.required_graph
+@options.stage
 @click.option(
     "-o",
     "--output",

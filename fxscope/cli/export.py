@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fxscope.cli import options
+
 if TYPE_CHECKING:
     from fxscope.graph.records import Graph
     from fxscope.recording.recording import Recording
@@ -23,13 +25,8 @@ _SLOW = 3000  # nodes from which graphviz needs minutes
 )
 @click.argument("form", metavar="FORMAT", type=click.Choice(FORMATS))
 @click.argument("path", type=click.Path())
-@click.option("--graph", "graph_id", metavar="ID", help="Compile id as the report prints it, e.g. 0/1 or r1:0/0.")
-@click.option(
-    "--stage",
-    default="dynamo",
-    show_default=True,
-    help="dynamo, pre_grad, joint, forward, backward, ...; NAME#1 is the second graph of its stage.",
-)
+@options.graph
+@options.stage
 @click.option("--index", type=int, help="Which of several graphs of that stage, from 0; the same as NAME#INDEX.")
 @click.option("-o", "output", metavar="FILE", type=click.Path(), help="Write here instead of to standard output.")
 @click.option("--around", multiple=True, metavar="NODE", help="Draw only what is near this node; may be repeated.")

@@ -50,7 +50,7 @@ def measure_graphs(recording: Recording, say: Callable[[str], None]) -> list[Mea
 def _measure(recording: Recording, compile_: Compile) -> Measured:
     import torch
 
-    from fxscope.errors import FxscopeError
+    from fxscope.errors import described
     from fxscope.graph.inputs import make_inputs
     from fxscope.graph.parse import parse_graph
     from fxscope.graph.rebuild import rebuild
@@ -72,11 +72,8 @@ def _measure(recording: Recording, compile_: Compile) -> Measured:
         with torch.no_grad():
             compiled(*inputs)
             eager_times, compiled_times = _interleaved(lambda: module(*inputs), lambda: compiled(*inputs), device)
-    except FxscopeError as error:
-        result.problem = str(error)
-        return result
     except Exception as error:  # noqa: BLE001 - a graph that cannot run here (its device, its custom operator) is reported, not fatal
-        result.problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        result.problem = described(error)
         return result
     result.eager_ms, result.compiled_ms = 1e3 * statistics.median(eager_times), 1e3 * statistics.median(compiled_times)
     saved = (result.eager_ms - result.compiled_ms) / 1e3

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fxscope.cli import options
 from fxscope.words import count
 
 if TYPE_CHECKING:
@@ -20,14 +21,6 @@ _MACHINE = click.option(
     "--machine", metavar="M", help="Preset or TOML file (default: FXSCOPE_NPU, else gemmini-16x16)."
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-_GRAPH = click.option("--graph", "graph_id", metavar="ID", help="Compile id as fxscope report prints it, e.g. 0/1.")
-_STAGE = click.option(
-    "--stage",
-    default="dynamo",
-    show_default=True,
-    metavar="STAGE",
-    help="Stage that holds the graph; NAME#1 is its second.",
-)
 
 
 @click.group(epilog="\b\nExample:\n  fxscope npu report run.fxscope --graph 0/0 --machine ethos-u65-512")
@@ -142,8 +135,8 @@ def run(program: str, seed: int, interleave: int, sizes: tuple[str, ...], machin
     short_help="Compile a recorded graph and say what each op costs.",
 )
 @click.argument("path", type=click.Path())
-@_GRAPH
-@_STAGE
+@options.graph
+@options.stage
 @click.option("--softmax", type=click.Choice(["decompose", "host"]), default="decompose", show_default=True)
 @click.option("--timeline", metavar="FILE", type=click.Path(), help="Write a Chrome trace (open it in Perfetto).")
 @click.option("--listing", is_flag=True, help="Print the disassembly beside nodes and source lines.")
@@ -206,8 +199,8 @@ def report(
     short_help="What if array, memories or bandwidth were others.",
 )
 @click.argument("path", type=click.Path())
-@_GRAPH
-@_STAGE
+@options.graph
+@options.stage
 @click.option(
     "--set",
     "settings",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fxscope.cli import options
 from fxscope.words import count
 
 if TYPE_CHECKING:
@@ -19,14 +20,8 @@ MARKS = {"applied": "✔", "unchanged": "·", "failed": "✖", "numbers": "✖"}
     epilog="\b\nExample:\n  fxscope passes run.fxscope --graph 0/0 --pipeline conv-bn-fold,decompose:inductor,freeze --inference"
 )
 @click.argument("path", required=False, type=click.Path())
-@click.option("--graph", "graph_id", metavar="ID", help="Compile id as fxscope report prints it, e.g. 0/1.")
-@click.option(
-    "--stage",
-    default="dynamo",
-    show_default=True,
-    metavar="STAGE",
-    help="Stage that holds the graph; NAME#1 is its second.",
-)
+@options.graph
+@options.stage
 @click.option("--pipeline", metavar="A,B,C", help="Passes in order: names, name:argument, or FILE.py:FUNCTION.")
 @click.option("--single", is_flag=True, help="One step per application instead of one per pass.")
 @click.option("--bisect", "bisecting", is_flag=True, help="Name the first application that changes the numbers.")

@@ -29,6 +29,10 @@ def complete_file(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return [CompletionItem(incomplete, type="file")]
 
 
+MODULE = click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
+TARGET = click.argument("target", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_file)
+
+
 class RunCommand(click.Command):
     """Options of ours end where the program begins: at a script, at ``-m MODULE``, or at ``--``."""
 
@@ -78,8 +82,8 @@ class RunCommand(click.Command):
 @click.option("--time-launches", is_flag=True, help="Sample how long compiled forwards and backwards take.")
 @click.option("--fusion-log", is_flag=True, help="Keep Inductor's fusion decisions.")
 @click.option("--quiet", is_flag=True, help="No summary at the end.")
-@click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
-@click.argument("target", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_file)
+@MODULE
+@TARGET
 @click.pass_context
 def command(
     ctx: click.Context,

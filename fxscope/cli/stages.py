@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from fxscope.cli.rerun import Rerunner, folder_of, program_of
-from fxscope.cli.run import RunCommand, complete_file
+from fxscope.cli.run import MODULE, TARGET, RunCommand
 from fxscope.diagnosis.stages import AS_IT_IS, BY_DESIGN, LADDER, REFERENCE, Conclusion, Rung, Step, compare, conclude
 from fxscope.diagnosis.trial import Outcome, output_difference, parse_change
 from fxscope.errors import UsageError
@@ -44,8 +44,8 @@ class StagesDocument(msgspec.Struct, kw_only=True):
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema stages).")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Stop a run after this long.")
-@click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
-@click.argument("target", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_file)
+@MODULE
+@TARGET
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fxscope.cli.rerun import Rerunner, folder_of, program_of
-from fxscope.cli.run import RunCommand, complete_file
+from fxscope.cli.run import MODULE, TARGET, RunCommand
 from fxscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ _MOST = 6  # changes proposed by findings that are tried without being asked for
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema try).")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Stop a run after this long.")
 @click.option("--time-launches", is_flag=True, help="Sample how long compiled calls take, for a step time.")
-@click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
-@click.argument("target", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_file)
+@MODULE
+@TARGET
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from fxscope.errors import FxscopeError, MissingError
+from fxscope.errors import FxscopeError, MissingError, described
 from fxscope.launch.ceilings import ceilings
 from fxscope.launch.correctness import Reference, check, reference
 from fxscope.launch.executors import Executor, prepare
@@ -179,11 +179,8 @@ def _check(
         found = check(executor.call, gm, inputs, expected)
     except MissingError as error:
         return Row(executor=name, kind="measured", status="missing", note=str(error)), None
-    except FxscopeError as error:
-        return Row(executor=name, kind="measured", status="failed", note=str(error)), None
     except Exception as error:  # noqa: BLE001 - whatever a compiled graph raises belongs into its row
-        first = (str(error).strip() or "no message").splitlines()[0]
-        return Row(executor=name, kind="measured", status="failed", note=f"{type(error).__name__}: {first}"), None
+        return Row(executor=name, kind="measured", status="failed", note=described(error)), None
     row = Row(
         executor=name,
         kind=executor.kind,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fxscope.errors import first_line
 from fxscope.passes import numeric
 from fxscope.passes.buffers import Buffers, unchanged_buffers
 from fxscope.passes.numeric import Difference, Outcome
@@ -36,8 +37,9 @@ def reference(gm: GraphModule, inputs: Sequence[Any]) -> Reference:
     try:
         exact = numeric.outcome(*numeric.in_double(gm, inputs))
     except Exception as error:  # noqa: BLE001 - the reference says what stood in the way
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return Reference(outcome=own, text=f"eager in its own dtypes (no float64 form: {first})", tolerances={})
+        return Reference(
+            outcome=own, text=f"eager in its own dtypes (no float64 form: {first_line(error)})", tolerances={}
+        )
     found = numeric.difference(own.flat(), exact.flat())
     if found.text or found.max_rel > 0.1:
         why = "its float64 form gives other values: dtypes decide what it computes"

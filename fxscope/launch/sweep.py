@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fxscope.errors import UsageError
+from fxscope.errors import UsageError, first_line
 from fxscope.launch.correctness import check, reference
 from fxscope.launch.executors import prepare
 from fxscope.launch.timing import measure
@@ -125,7 +125,7 @@ def _point(
         moved = traffic(to_aten(gm, inputs, decompositions="inductor")).fused_bytes
         expected = reference(gm, inputs)
     except Exception as error:  # noqa: BLE001 - a size that the graph does not allow is a note
-        notes.append(f"size {size}: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
+        notes.append(f"size {size}: {first_line(error)}")
         return None
     calls: dict[str, Callable[..., Any]] = {}
     ms: dict[str, float] = {}
@@ -136,7 +136,7 @@ def _point(
             executor = prepare(item, gm, inputs, machine=machine)
             found = check(executor.call, gm, inputs, expected)
         except Exception as error:  # noqa: BLE001 - whatever a compiled graph raises is a note
-            notes.append(f"size {size}: {name}: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
+            notes.append(f"size {size}: {name}: {first_line(error)}")
             continue
         if not found.within:
             detail = found.text or f"relative error {found.max_rel:.1e}, allowed {found.tolerance:.0e}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fxscope.errors import first_line
 from fxscope.words import count
 
 ENOUGH = 1e-3  # seconds that one sample should last, so that the clock does not show
@@ -146,8 +147,8 @@ def _gpu_timer(call: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Callabl
     try:
         graph = capture(one, inner)
     except Exception as error:  # noqa: BLE001 - a call that synchronises or allocates cannot be captured; said in words
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        how = f"events around {count(inner, 'call')}, {count(len(sets), 'input set')} in rotation (no CUDA graph: {first})"
+        how = f"events around {count(inner, 'call')}, {count(len(sets), 'input set')} in rotation "
+        how += f"(no CUDA graph: {first_line(error)})"
         return lambda: seconds(all_of_them, ahead=0) / inner, how
     how = f"CUDA graph of {count(inner, 'call')}, {count(len(sets), 'input set')} in rotation, events"
     return lambda: seconds(graph.replay) / inner, how

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxscope.errors import UsageError
+from fxscope.errors import UsageError, described
 from fxscope.passes.attention import with_logsumexp
 from fxscope.passes.module import attribute
 from fxscope.passes.private import private
@@ -98,8 +98,7 @@ def to_aten(
                 *owned.values(), *inputs
             )
     except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        raise UsageError(f"the graph cannot be lowered to ATen: {type(error).__name__}: {first}") from error
+        raise UsageError(f"the graph cannot be lowered to ATen: {described(error)}") from error
     return _unlift(made, gm, owned, spec[0])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fxscope.errors import described, first_line
 from fxscope.passes.analysis import categorise
 from fxscope.passes.fx_records import source_site, target_text
 from fxscope.passes.order import is_compute
@@ -34,10 +35,10 @@ def propagate_named(gm: GraphModule, inputs: Sequence[Any]) -> list[str]:
             try:
                 result = super().run_node(node)
             except Exception as error:
-                first = (str(error).strip() or "no message").splitlines()[0]
                 where = source_site(node)
                 problems.append(
-                    f"{node.name} ({target_text(node)}){f' at {where}' if where else ''} cannot run on fake tensors: {first}"
+                    f"{node.name} ({target_text(node)}){f' at {where}' if where else ''} cannot run on fake tensors: "
+                    + first_line(error)
                 )
                 raise
             if isinstance(result, torch.Tensor | tuple | list | torch.SymInt | torch.SymFloat | torch.SymBool):
@@ -56,7 +57,7 @@ def propagate_named(gm: GraphModule, inputs: Sequence[Any]) -> list[str]:
             Prop(gm).run(*fakes)
     except Exception as error:  # noqa: BLE001 - named in problems; the rest of the graph has no shapes
         if not problems:
-            problems.append(f"shapes cannot be propagated: {type(error).__name__}: {error}")
+            problems.append(f"shapes cannot be propagated: {described(error)}")
     finally:
         mode.allow_non_fake_inputs = allow
     return problems

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fxscope.errors import UsageError
+from fxscope.errors import UsageError, described
 from fxscope.passes.analysis import node_flops, value_bytes
 from fxscope.passes.aten import Table, decomposition_table, interpreter_module, tensors_of
 from fxscope.passes.module import clone
@@ -182,9 +182,7 @@ def to_joint(gm: GraphModule, inputs: Sequence[Any], *, decompositions: str | Ta
                 decompositions=decomposition_table(decompositions),
             )
     except Exception as error:
-        raise UsageError(
-            f"no joint graph: {type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
-        ) from error
+        raise UsageError(f"no joint graph: {described(error)}") from error
     if not found:
         raise UsageError("no joint graph: no input and no parameter requires a gradient, or no output depends on one")
     return found[0]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fxscope.errors import described
 from fxscope.passes.partition import Supports
 from fxscope.words import count
 
@@ -59,7 +60,7 @@ def capability_based(gm: GraphModule, supports: Supports, seconds: float = 10.0)
         except _TimeIsUpError:
             return
         except Exception as error:  # noqa: BLE001 - that the peer raises is the finding
-            found.append(f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}")
+            found.append(described(error))
 
     thread = threading.Thread(target=work, daemon=True)
     begun = time.perf_counter()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from fxscope.errors import FxscopeError
+from fxscope.errors import described
 from fxscope.passes import numeric
 from fxscope.passes.application import Context, Match, Pass
 from fxscope.passes.module import clone, is_aten, state_keys, value
@@ -163,7 +163,9 @@ class Stepper:
         try:
             self._start_outputs = self._outputs = numeric.run(self.start, self.inputs)
         except Exception as error:  # noqa: BLE001 - reported as a note; passes still step without numbers
-            self.notes.append(f"the graph does not run on the probe inputs, so numbers are not checked: {_line(error)}")
+            self.notes.append(
+                f"the graph does not run on the probe inputs, so numbers are not checked: {described(error)}"
+            )
 
     def _apply(self, item: Pass) -> list[Step]:
         missing = self._missing(item)
@@ -200,7 +202,7 @@ class Stepper:
         except Exception as error:  # noqa: BLE001 - a pass may be anybody's: the step says what it raised
             step.seconds = time.perf_counter() - begun
             step.matches = context.matches
-            step.error = f"{item.name} raised {_line(error)}"
+            step.error = f"{item.name} raised {described(error)}"
         if step.error is not None:
             step.status = "failed"
             return step
@@ -222,7 +224,7 @@ class Stepper:
             try:
                 got = numeric.run(step.after, self.inputs)
             except Exception as error:  # noqa: BLE001 - the step says what running its graph raised
-                step.status, step.error = "failed", f"the graph that {step.name} made does not run: {_line(error)}"
+                step.status, step.error = "failed", f"the graph that {step.name} made does not run: {described(error)}"
                 step.after = step.before
                 return
         assert got is not None
@@ -254,7 +256,7 @@ class Stepper:
             try:
                 self._exact = numeric.run(*numeric.in_double(self.start, self.inputs))
             except Exception as error:  # noqa: BLE001 - reported as a note; the plain difference decides
-                self.notes.append(f"no fp64 reference: {_line(error)}")
+                self.notes.append(f"no fp64 reference: {described(error)}")
         return self._exact is not None
 
     def _describe(self, gm: GraphModule) -> None:
@@ -339,11 +341,5 @@ def _lint(after: Any) -> str | None:
         after.graph.lint()
         after.recompile()
     except Exception as error:  # noqa: BLE001 - lint raises whatever it finds
-        return f"the graph is broken: {_line(error)}"
+        return f"the graph is broken: {described(error)}"
     return None
-
-
-def _line(error: BaseException) -> str:
-    text = str(error).strip()
-    first = text.splitlines()[0] if text else "no message"
-    return first if isinstance(error, FxscopeError) else f"{type(error).__name__}: {first}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fxscope.errors import described
 from fxscope.passes import numeric
 from fxscope.passes.convolution import Convolution, read_convolution
 from fxscope.passes.private import private
@@ -75,8 +76,7 @@ def _one(
             given = [item.detach().clone() if isinstance(item, torch.Tensor) else item for item in inputs]
             got = list(torch.utils._pytree.tree_leaves(function(*given)))
     except Exception as error:  # noqa: BLE001 - that upstream raises is the finding
-        first = (str(error).strip() or "no message").splitlines()[0]
-        return Upstream(tool=tool, status="raised", text=f"{type(error).__name__}: {first}{_explain(tool, gm)}")
+        return Upstream(tool=tool, status="raised", text=f"{described(error)}{_explain(tool, gm)}")
     loose = {dtype: LOOSE * tolerance for dtype, tolerance in numeric.TOLERANCES.items()}
     found = numeric.difference(got, expected, tolerances=loose)
     if found.within:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxscope.errors import CheckFailed
+from fxscope.errors import CheckFailed, described
 from fxscope.targets.target import Clause, Cost, Kind, Listing
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Inductor:
             with torch.no_grad():
                 _, codes = run_and_get_code(compiled, *[_clone(value) for value in example_inputs])
         except Exception as error:
-            raise CheckFailed(f"Inductor: {type(error).__name__}: {str(error).strip().splitlines()[0]}") from error
+            raise CheckFailed(f"Inductor: {described(error)}") from error
 
         def call(*inputs: Any) -> Any:
             with torch.no_grad():
