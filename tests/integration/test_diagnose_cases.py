@@ -16,6 +16,7 @@ import fxscope
 from fxscope.diagnosis.diagnose import diagnose
 from fxscope.diagnosis.findings import Finding, kinds
 from fxscope.recording.recording import Recording
+from tests.versions_of_torch import TORCH
 
 SHARED = Path(os.environ.get("FXSCOPE_SHARED", Path(__file__).resolve().parents[3] / "shared"))
 CASES = SHARED / "cases"
@@ -29,6 +30,8 @@ ARGUED = {
     "break-value": "case 30: the mask's length crosses the break and is guarded in the resumed frames",
     "not-amortised": "a fact of severity info: on a slow machine the compile time of a toy exceeds its few calls",
 }
+# The truth was measured on torch 2.13: ids that a later version does not show, from that version on.
+GONE = {("66", "frame-skipped"): (2, 15)}  # torch resumes behind the LSTM instead of giving the function up
 # What the fix must say: the words of the fix that truth.json measured.
 FIXES = {
     "01": ["register_buffer('calls'", "allow_unspec_int_on_nn_module"],
@@ -100,7 +103,9 @@ def test_ids(runs: Path, number: str) -> None:
     ids = {id_ for finding in findings for id_ in finding.ids}
     told = {id_ for finding in findings if finding.severity != "info" for id_ in finding.ids}
     case = TRUTH[number]
-    assert set(case["expect"]) <= ids
+    gone = {id_ for (of_case, id_), version in GONE.items() if of_case == number and version <= TORCH}
+    assert set(case["expect"]) - gone <= ids
+    assert not gone & ids
     for alarm in case["false_alarms"]:
         assert not (told if alarm == "*" else {alarm} & ids)
     assert ids - set(case["expect"]) <= set(ARGUED)
