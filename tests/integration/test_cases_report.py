@@ -12,20 +12,16 @@ from typing import Any
 import pytest
 
 import fxscope
-from tests.versions_of_torch import TORCH, line_of_torch
+from tests.versions_of_torch import line_of_torch, truth_of_torch
 
 CASES = Path(os.environ.get("FXSCOPE_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "cases"
-TRUTH: dict[str, Any] = json.loads((CASES / "truth.json").read_text()) if CASES.is_dir() else {}
+TRUTH = truth_of_torch(json.loads((CASES / "truth.json").read_text())) if CASES.is_dir() else {}
 PARAMETERS = [
     pytest.param(case, variant, id=f"{case}{'-fixed' if variant == 'fixed_measured' else ''}")
     for case in sorted(TRUTH)
     for variant in ("measured", "fixed_measured")
     if TRUTH[case].get(variant)
 ]
-
-
-# The truth was measured on torch 2.13: what another version does otherwise, from that version on.
-SINCE = {("66", "measured", "graphs"): ((2, 15), 2)}  # torch resumes behind the LSTM instead of giving the function up
 
 
 def normalised(guard: str) -> str:
@@ -37,10 +33,7 @@ def normalised(guard: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "variant"), PARAMETERS)
 def test_report_matches_truth(case: str, variant: str, recorded: Any) -> None:
-    truth = dict(TRUTH[case][variant])
-    for (of_case, of_variant, key), (version, value) in SINCE.items():
-        if (of_case, of_variant) == (case, variant) and version <= TORCH:
-            truth[key] = value
+    truth = TRUTH[case][variant]
     arguments = ("--fixed",) if variant == "fixed_measured" else ()
     run = recorded(CASES / TRUTH[case]["script"], *arguments)
     assert run.exit_code == truth["exit_code"], run.stderr

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,11 +15,11 @@ import fxscope
 from fxscope.diagnosis.diagnose import diagnose
 from fxscope.diagnosis.findings import Finding, kinds
 from fxscope.recording.recording import Recording
-from tests.versions_of_torch import TORCH
+from tests.versions_of_torch import truth_of_torch
 
 SHARED = Path(os.environ.get("FXSCOPE_SHARED", Path(__file__).resolve().parents[3] / "shared"))
 CASES = SHARED / "cases"
-TRUTH: dict[str, Any] = json.loads((CASES / "truth.json").read_text()) if (CASES / "truth.json").exists() else {}
+TRUTH = truth_of_torch(json.loads((CASES / "truth.json").read_text())) if (CASES / "truth.json").exists() else {}
 RUNNER = Path(__file__).resolve().parents[1] / "data" / "diagnosis" / "run_scripts.py"
 pytestmark = [pytest.mark.shared, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -30,8 +29,6 @@ ARGUED = {
     "break-value": "case 30: the mask's length crosses the break and is guarded in the resumed frames",
     "not-amortised": "a fact of severity info: on a slow machine the compile time of a toy exceeds its few calls",
 }
-# The truth was measured on torch 2.13: ids that a later version does not show, from that version on.
-GONE = {("66", "frame-skipped"): (2, 15)}  # torch resumes behind the LSTM instead of giving the function up
 # What the fix must say: the words of the fix that truth.json measured.
 FIXES = {
     "01": ["register_buffer('calls'", "allow_unspec_int_on_nn_module"],
@@ -103,9 +100,7 @@ def test_ids(runs: Path, number: str) -> None:
     ids = {id_ for finding in findings for id_ in finding.ids}
     told = {id_ for finding in findings if finding.severity != "info" for id_ in finding.ids}
     case = TRUTH[number]
-    gone = {id_ for (of_case, id_), version in GONE.items() if of_case == number and version <= TORCH}
-    assert set(case["expect"]) - gone <= ids
-    assert not gone & ids
+    assert set(case["expect"]) <= ids
     for alarm in case["false_alarms"]:
         assert not (told if alarm == "*" else {alarm} & ids)
     assert ids - set(case["expect"]) <= set(ARGUED)

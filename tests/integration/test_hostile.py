@@ -15,12 +15,18 @@ import pytest
 
 # Escape sequences, bells, carriage returns, bidirectional overrides, and markup of the libraries that print.
 EVIL = "\x1b[2J\x1b]0;owned\x07\r\x9b31m\u202eevil[bold red]x[/]{{7*7}}<script>alert(1)</script>"
+# Importing torch 2.15 looks for CUDA's libraries with ldconfig, whatever the recording.
 HOOK = """\
 import os, sys
+def of_torch(args):
+    frame = sys._getframe() if args[1:2] == (["/sbin/ldconfig", "-p"],) else None
+    while frame and (frame.f_code.co_name, frame.f_globals.get("__name__")) != ("<module>", "torch"):
+        frame = frame.f_back
+    return frame is not None
 def watch(event, args):
     if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "urllib.Request"):
         os.write(2, f"NETWORK {event} {args!r}\\n".encode())
-    if event in ("os.system", "os.exec", "subprocess.Popen", "pickle.find_class"):
+    if event in ("os.system", "os.exec", "subprocess.Popen", "pickle.find_class") and not of_torch(args):
         os.write(2, f"RAN {event} {args!r}\\n".encode())
 sys.addaudithook(watch)
 """

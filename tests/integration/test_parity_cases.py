@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from tests.versions_of_torch import truth_of_torch
+
 ROOT = Path(__file__).resolve().parents[2]
 TRUTH = Path(os.environ.get("FXSCOPE_SHARED", ROOT.parent / "shared")) / "cases" / "truth.json"
-CASES: dict[str, Any] = json.loads(TRUTH.read_text()) if TRUTH.exists() else {}
+CASES = truth_of_torch(json.loads(TRUTH.read_text())) if TRUTH.exists() else {}
 SAMPLES = ["graph_breaks.py", "recompile_storm.py", "limit_hit.py"]
 
 
