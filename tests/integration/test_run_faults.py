@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -269,7 +268,6 @@ def test_the_programs_own_tools_work_as_without_us(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("debugpy") is None, reason="debugpy is not installed")
 def test_under_a_debugger(tmp_path: Path) -> None:
     script = scripted(tmp_path, "compiles(2, 3, 4, 5)\nsys.exit(4)\n")
     done = run(["-m", "debugpy", "--listen", "0", str(script)], tmp_path / "r")
