@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 @click.option("--pipeline", metavar="A,B,C", help="Apply these passes first, as fxscope passes does.")
 @click.option("--inference", is_flag=True, help="Promise that no gradient is needed: parameters become attributes.")
 @click.option("--island", type=int, metavar="N", help="Only island N of the last executor's target.")
-@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option("--device", default="cpu", show_default=True, metavar="cpu|cuda[:N]", help="Where it runs.")
 @click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads of PyTorch's CPU kernels.")
-@click.option("--seconds", default=1.0, show_default=True, help="Time to spend on each executor.")
+@click.option(
+    "--seconds", type=options.Amount(), default=1.0, show_default=True, help="Time to spend on each executor."
+)
 @click.option("--sweep", "sizes", metavar="N,N,...", help="Also time these sizes of the data inputs' first axis.")
 @click.option("--seed", default=0, show_default=True, help="Of the inputs.")
 @click.option("--sources", is_flag=True, help="With --json: the sources of every executor.")
@@ -52,7 +54,7 @@ def command(
     The graph is rebuilt from the log and run on inputs made from its descriptions. Rows say measured, modelled or interpreted;
     a speed-up is given among measured rows only. Exit code 1: an executor is wrong or failed; 4: one is missing here.
     """
-    from fxscope.errors import MissingError, UsageError
+    from fxscope.errors import UsageError
 
     names = [name.strip() for name in executors.split(",") if name.strip()]
     if not names:
@@ -64,8 +66,7 @@ def command(
         target(name)  # a misspelt one costs nothing yet
     import torch
 
-    if device != "cpu" and not torch.cuda.is_available():
-        raise MissingError(f"--device {device}: this PyTorch sees no GPU (torch.cuda.is_available() is False)")
+    _require_device(device)
     if threads is not None:
         torch.set_num_threads(threads)
     from fxscope.launch.compare import compare
@@ -108,6 +109,27 @@ def command(
         sys.exit(1)
     if "missing" in statuses:
         sys.exit(4)
+
+
+def _require_device(device: str) -> None:
+    """Raises UsageError where the name is none, MissingError where this machine has no such device."""
+    import re
+
+    import torch
+
+    from fxscope.errors import MissingError, UsageError
+
+    named = re.fullmatch(r"cpu|cuda(?::(\d{1,3}))?", device)
+    if named is None:
+        raise UsageError(f"--device {device}: unknown; there are cpu, cuda and cuda:N")
+    if device == "cpu":
+        return
+    if not torch.cuda.is_available():
+        raise MissingError(f"--device {device}: this PyTorch sees no GPU (torch.cuda.is_available() is False)")
+    if int(named[1] or 0) >= torch.cuda.device_count():
+        raise MissingError(
+            f"--device {device}: this PyTorch sees {count(torch.cuda.device_count(), 'GPU')}, from cuda:0"
+        )
 
 
 def _after(module: GraphModule, inputs: list[Any], pipeline: str, inference: bool) -> GraphModule:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from fxscope.cli import options
 from fxscope.errors import CheckFailed, UsageError
 
 
@@ -17,7 +18,7 @@ from fxscope.errors import CheckFailed, UsageError
 @click.argument("path", type=click.Path())
 @click.option("--max-graph-breaks", type=click.IntRange(min=0), help="Break events that are allowed.")
 @click.option("--max-recompiles", type=click.IntRange(min=0), help="Recompiles that are allowed.")
-@click.option("--max-compile-seconds", type=click.FloatRange(min=0), help="Seconds of compiling that are allowed.")
+@click.option("--max-compile-seconds", type=options.Amount(), help="Seconds of compiling that are allowed.")
 @click.option(
     "--fail-on",
     type=click.Choice(["high", "medium", "low", "info"]),

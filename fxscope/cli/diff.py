@@ -47,7 +47,7 @@ def _conditions(text: str | None) -> dict[str, float]:
     """Condition -> allowed share of slowdown (0.1 for 10 %).
 
     Raises:
-        UsageError: An unknown condition, or a share that is no number.
+        UsageError: No condition, an unknown one, or a share that is no number.
     """
     found: dict[str, float] = {}
     for part in (text or "").split(","):
@@ -60,6 +60,8 @@ def _conditions(text: str | None) -> dict[str, float]:
         if limit and (share is None or name != "slower"):
             raise UsageError(f"--fail-on {part.strip()}: write slower:10% or slower:0.1")
         found[name] = float(share[1]) / (100 if share[2] else 1) if share else 0.1
+    if text is not None and not found:
+        raise UsageError(f"--fail-on is empty, so nothing would fail; there are {', '.join(_CONDITIONS)}")
     return found
 
 

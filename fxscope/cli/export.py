@@ -30,7 +30,7 @@ _SLOW = 3000  # nodes from which graphviz needs minutes
 @click.option("--index", type=int, help="Which of several graphs of that stage, from 0; the same as NAME#INDEX.")
 @click.option("-o", "output", metavar="FILE", type=click.Path(), help="Write here instead of to standard output.")
 @click.option("--around", multiple=True, metavar="NODE", help="Draw only what is near this node; may be repeated.")
-@click.option("--hops", default=2, show_default=True, help="How near, in edges.")
+@click.option("--hops", type=click.IntRange(min=0), default=2, show_default=True, help="How near, in edges.")
 @click.option(
     "--collapse", metavar="DEPTH|MODULE,...", help="Draw each module at this depth, or these modules, as one node."
 )
@@ -52,6 +52,7 @@ def command(form: str, path: str, output: str | None, **options: Any) -> None:
     """
     from fxscope.recording.recording import open_recording
 
+    _refuse_unheard(form, options)
     recording = open_recording(path)
     if form == "perfetto":
         from fxscope.report.perfetto import perfetto
@@ -72,6 +73,27 @@ def command(form: str, path: str, output: str | None, **options: Any) -> None:
         _write([dot], output) if form == "dot" else _render(dot, form, output)
     else:
         _write(_text(form, recording, compile_, options), output)
+
+
+def _refuse_unheard(form: str, given: Mapping[str, Any]) -> None:
+    """Raises UsageError at an option that this format, or this --highlight, would pass over in silence."""
+    from fxscope.errors import UsageError
+
+    context = click.get_current_context()
+    drawing, choosing = form in ("dot", "svg", "png"), form != "perfetto"
+    heard = dict.fromkeys(("graph_id", "stage", "index"), (choosing, "for one graph, and a timeline shows all"))
+    heard |= dict.fromkeys(
+        ("around", "hops", "collapse", "highlight", "sources", "no_clusters", "no_legend"),
+        (drawing, "for dot, svg and png"),
+    )
+    for name in ("against", "against_path", "against_stage"):
+        heard[name] = (drawing and given["highlight"] == "diff", "for --highlight diff")
+    heard["target"] = (drawing and given["highlight"] == "islands", "for --highlight islands")
+    for option in context.command.params:
+        name = option.name or ""
+        said = context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+        if said and name in heard and not heard[name][0]:
+            raise UsageError(f"{option.opts[-1]} is {heard[name][1]}")
 
 
 def _stage(stage: str, index: int | None) -> tuple[str, int]:
@@ -151,7 +173,7 @@ def _drawing(recording: Recording, compile_: Compile, options: Mapping[str, Any]
 def _collapse(text: str | None) -> int | set[str] | None:
     if text is None:
         return None
-    return int(text) if text.isdecimal() else set(text.split(","))
+    return int(text) if text.isdecimal() else {name.strip() for name in text.split(",") if name.strip()}
 
 
 def _breaks(recording: Recording, graph: Graph) -> dict[str, str]:

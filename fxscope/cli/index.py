@@ -62,7 +62,7 @@ def command(path: str, as_json: bool) -> None:
 
 
 def _keep(path: str) -> Iterator[tuple[str, str, int, int]]:
-    from fxscope.errors import FxscopeError, UnreadableError
+    from fxscope.errors import UnreadableError, UsageError
     from fxscope.trace.bytesource import ByteSource
     from fxscope.trace.folder import find_logs
     from fxscope.trace.index import LogIndex, Nobody
@@ -75,12 +75,12 @@ def _keep(path: str) -> Iterator[tuple[str, str, int, int]]:
         index = LogIndex(ByteSource(log))
         resume(index, Nobody())
         index.scan(Nobody(), final=True)
+        if not len(index) and len(logs) == 1:
+            raise UnreadableError(f"{log}: holds no trace events, so there is nothing to keep")
         try:
             kept_at = save(index)
         except OSError as error:
-            raise FxscopeError(
-                f"cannot keep the index of {log}: {error.strerror or error} ({error.filename})"
-            ) from error
+            raise UsageError(f"cannot keep the index of {log}: {error.strerror or error} ({error.filename})") from error
         yield log, str(kept_at), len(index), len(index.source)
         index.source.close()
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
+import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_JUDGES = frozenset(
+    {"check", "diff", "passes", "bench", "stages", "try"}
+)  # their exit code is what they are called for
 
 # Verb -> one line of help. The module module_of(verb) owns `command`, and `json_schema` where it prints JSON.
 VERBS = {
@@ -118,15 +123,23 @@ def _mend_fish() -> None:
 
 def main() -> NoReturn:
     """Run the command line; a FxscopeError becomes one line on standard error and its exit code."""
-    if "_FXSCOPE_COMPLETE" in os.environ:
-        _mend_fish()
+    _open_closed()
     try:
-        cli.main(prog_name="fxscope", standalone_mode=True)
+        code = _run()
+        sys.stdout.flush()  # while it can be told that there is no space
     except FxscopeError as error:
         if os.environ.get(ENV_DEBUG):
             raise
         print(f"fxscope: {error}", file=sys.stderr)
+        _drop_output()
         sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("fxscope: interrupted", file=sys.stderr)
+        _drop_output()
+        sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
         # The reader of a pipe (head, less) went away: not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -141,7 +154,52 @@ def main() -> NoReturn:
         sys.exit(UsageError.exit_code)
     except Exception as error:  # noqa: BLE001 - DESIGN 6: no traceback at a user, unless FXSCOPE_DEBUG=1
         _internal(error)
-    sys.exit(0)
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Parse and call. Click's own ``main`` would say 1, a failed check, where a reader left or Ctrl-C was pressed."""
+    if "_FXSCOPE_COMPLETE" in os.environ:
+        _mend_fish()
+        cli.main(prog_name="fxscope")
+    verb = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
+    if verb in _JUDGES and isinstance(sys.stdout.buffer, io.BufferedWriter | io.FileIO):  # not a test's
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_Outlet(sys.stdout.fileno(), "w", closefd=False)),
+            encoding=sys.stdout.encoding,
+            errors=sys.stdout.errors,
+            line_buffering=sys.stdout.isatty(),
+        )
+    try:
+        with cli.make_context("fxscope", sys.argv[1:]) as context:
+            cli.invoke(context)
+    except click.exceptions.Exit as left:
+        return left.exit_code
+    return 0
+
+
+class _Outlet(io.FileIO):
+    """Standard output of a verb whose exit code is a verdict: when its reader leaves, the verdict is still reached."""
+
+    def write(self, data: Any, /) -> int:
+        """Write; nowhere, once nobody reads."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return len(data)
+
+
+def _open_closed() -> None:
+    """Where our output or error stream was closed (``>&-``), what we say goes nowhere.
+
+    The file takes the closed number, so that no log that we open gets it; a program that we start has it closed as before.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = open(os.devnull, "r" if name == "stdin" else "w")  # noqa: SIM115 - for as long as we run
+            setattr(sys, name, nowhere)
+            setattr(sys, f"__{name}__", nowhere)
 
 
 def _is_users(path: object) -> bool:

@@ -31,7 +31,9 @@ MARKS = {"applied": "✔", "unchanged": "·", "failed": "✖", "numbers": "✖"}
     help="Promise that no gradient is needed (parameters become attributes, and freeze may evaluate them).",
 )
 @click.option("--no-numbers", is_flag=True, help="Do not run the graph; structure only.")
-@click.option("--tolerance", type=float, metavar="X", help="What counts as rounding, relative to the output's scale.")
+@click.option(
+    "--tolerance", type=options.Amount(), metavar="X", help="What counts as rounding, relative to the output's scale."
+)
 @click.option("--seed", default=0, show_default=True, help="Of the probe inputs.")
 @click.option("--upstream", is_flag=True, help="Also run what PyTorch itself would do, and compare.")
 @click.option(

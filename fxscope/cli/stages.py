@@ -7,6 +7,7 @@ from typing import Any, Literal
 import click
 import msgspec
 
+from fxscope.cli import options
 from fxscope.cli.rerun import Rerunner, folder_of, program_of
 from fxscope.cli.run import MODULE, TARGET, RunCommand
 from fxscope.diagnosis.stages import AS_IT_IS, BY_DESIGN, LADDER, REFERENCE, Conclusion, Rung, Step, compare, conclude
@@ -43,7 +44,7 @@ class StagesDocument(msgspec.Struct, kw_only=True):
     help="Folder of the recordings. Default: ./<script>-stages-<time>",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema stages).")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Stop a run after this long.")
+@click.option("--timeout", type=options.Amount(above_zero=True), metavar="SECONDS", help="Stop a run after this long.")
 @MODULE
 @TARGET
 @click.pass_context

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fxscope.cli import options
 from fxscope.cli.rerun import Rerunner, folder_of, program_of
 from fxscope.cli.run import MODULE, TARGET, RunCommand
 from fxscope.errors import UsageError
@@ -35,7 +36,7 @@ _MOST = 6  # changes proposed by findings that are tried without being asked for
     "-o", "--output", metavar="DIR", type=click.Path(), help="Folder of the recordings. Default: ./<script>-try-<time>"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema try).")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Stop a run after this long.")
+@click.option("--timeout", type=options.Amount(above_zero=True), metavar="SECONDS", help="Stop a run after this long.")
 @click.option("--time-launches", is_flag=True, help="Sample how long compiled calls take, for a step time.")
 @MODULE
 @TARGET

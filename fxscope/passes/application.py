@@ -123,12 +123,14 @@ class Pass:
         function: ``(gm, context) -> gm`` or ``(gm) -> gm``; may change the graph it is given (it is a copy).
         requires: What the graph must be: ``aten`` (functional overloads), ``shapes`` (``meta["val"]``).
         exact: The result must have the same bits, not only the same values within tolerance.
+        check: Raises UsageError at an argument that the pass does not take, before anything runs.
     """
 
     name: str
     function: Callable[..., Any]
     requires: tuple[str, ...] = ()
     exact: bool = False
+    check: Callable[[str], object] | None = None
 
     @property
     def doc(self) -> str:

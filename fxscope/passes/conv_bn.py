@@ -61,7 +61,7 @@ def fold_conv_bn(gm: GraphModule, context: Context) -> GraphModule:
     ``conv-bn-fold:duplicate`` computes it twice, folded and as it was. Forward hooks of a convolution stay, with a warning: they
     see the folded output.
     """
-    duplicate = _option(context)
+    duplicate = duplicates(context.options.get("argument"))
     changing: set[str] | None = None
     for node in list(gm.graph.nodes):
         norm = read_norm(node)
@@ -97,9 +97,13 @@ def fold_conv_bn(gm: GraphModule, context: Context) -> GraphModule:
     return gm
 
 
-def _option(context: Context) -> bool:
-    argument = context.options.get("argument")
-    if argument not in (None, "duplicate"):
+def duplicates(argument: str | None) -> bool:
+    """Whether the pass's argument asks it to copy shared convolutions.
+
+    Raises:
+        UsageError: It is another one.
+    """
+    if argument not in (None, "", "duplicate"):
         raise UsageError(f"conv-bn-fold takes no '{argument}'; conv-bn-fold or conv-bn-fold:duplicate")
     return argument == "duplicate"
 

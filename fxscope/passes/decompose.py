@@ -82,6 +82,12 @@ def select(choice: str) -> dict[Any, Any]:
     return table
 
 
+def check_tables(argument: str) -> None:
+    """Raises UsageError where a choice is neither a table nor an op that has a decomposition."""
+    if argument and argument not in TABLES:
+        select(argument)
+
+
 def became(before: GraphModule, after: GraphModule) -> dict[Node, list[Node]]:
     """For each compute node of the first graph, the nodes of the second that came from it."""
     by_name = {node.name: node for node in before.graph.nodes}

@@ -25,7 +25,9 @@ def partition_for(gm: GraphModule, context: Context) -> GraphModule:
     from fxscope.passes.split import split
     from fxscope.targets.registry import target
 
-    name, apart, left_out = _options(context, {node.name for node in gm.graph.nodes})
+    name, apart, left_out = _choices(str(context.options.get("argument") or ""))
+    if unknown := sorted(left_out - {node.name for node in gm.graph.nodes}):
+        raise UsageError(f"partition:{name} cannot leave out {', '.join(unknown)}: no such node here")
     machine = target(name)
     parts = partition(gm, machine.supports, benefit=benefit_of(machine), components=apart)
     if left_out:
@@ -43,9 +45,16 @@ def partition_for(gm: GraphModule, context: Context) -> GraphModule:
     return split(gm, parts)
 
 
-def _options(context: Context, known: set[str]) -> tuple[str, bool, set[str]]:
+def check_target(argument: str) -> None:
+    """Raises UsageError where there is no such target, or no such choice; MissingError where its package is."""
+    from fxscope.targets.registry import target
+
+    target(_choices(argument)[0])
+
+
+def _choices(argument: str) -> tuple[str, bool, set[str]]:
     """Target, whether branches are islands of their own, and names of nodes to leave out."""
-    name, *more = str(context.options.get("argument") or "").split(":")
+    name, *more = argument.split(":")
     if not name:
         raise UsageError("partition needs a target: partition:triton")
     apart, left_out = False, set()
@@ -57,6 +66,4 @@ def _options(context: Context, known: set[str]) -> tuple[str, bool, set[str]]:
             left_out.update(listed.split("+"))
         else:
             raise UsageError(f"partition:{name} takes apart and without=NODE+NODE, not '{part}'")
-    if unknown := sorted(left_out - known):
-        raise UsageError(f"partition:{name} cannot leave out {', '.join(unknown)}: no such node here")
     return name, apart, left_out

@@ -20,9 +20,9 @@ from fxscope.passes.cleanup import (
     fold_constants,
     freeze,
 )
-from fxscope.passes.conv_bn import fold_conv_bn
-from fxscope.passes.decompose import decompose
-from fxscope.passes.islands import partition_for
+from fxscope.passes.conv_bn import duplicates, fold_conv_bn
+from fxscope.passes.decompose import check_tables, decompose
+from fxscope.passes.islands import check_target, partition_for
 from fxscope.passes.module import value
 from fxscope.passes.order import is_compute
 from fxscope.passes.pointwise import group_pointwise
@@ -58,15 +58,15 @@ def shapes(gm: GraphModule, context: Context) -> GraphModule:
 
 BUILT_IN: tuple[Pass, ...] = (
     Pass(name="shapes", function=shapes, exact=True),
-    Pass(name="conv-bn-fold", function=fold_conv_bn, requires=("shapes",)),
+    Pass(name="conv-bn-fold", function=fold_conv_bn, requires=("shapes",), check=duplicates),
     Pass(name="conv-affine-fold", function=fold_affine, requires=("aten", "shapes")),
-    Pass(name="decompose", function=decompose),
+    Pass(name="decompose", function=decompose, check=check_tables),
     Pass(name="freeze", function=freeze, requires=("shapes",), exact=True),
     Pass(name="constant-fold", function=fold_constants, requires=("shapes",), exact=True),
     Pass(name="cse", function=eliminate_common_subexpressions, exact=True),
     Pass(name="dce", function=eliminate_dead_code, exact=True),
     Pass(name="group-pointwise", function=group_pointwise, requires=("aten", "shapes"), exact=True),
-    Pass(name="partition", function=partition_for, requires=("aten", "shapes"), exact=True),
+    Pass(name="partition", function=partition_for, requires=("aten", "shapes"), exact=True, check=check_target),
 )
 
 
@@ -91,6 +91,10 @@ def find(text: str) -> Pass:
     name, _, argument = text.partition(":")
     own = next((item for item in BUILT_IN if item.name == name), None)
     if own is not None:
+        if own.check is not None:
+            own.check(argument)
+        elif argument:
+            raise UsageError(f"pass '{name}' takes no argument, here '{argument}'")
         if not argument:
             return own
         return Pass(name=text, function=_with_argument(own.function, argument), requires=own.requires, exact=own.exact)

@@ -49,7 +49,7 @@ def summarize_all(path: str | Path, *, workers: int = 1, scheduler: str | None =
         scheduler: Address of a Dask scheduler (``tcp://host:8786``) whose workers see the same paths; they need fxscope.
 
     Raises:
-        UnreadableError: There is no log.
+        UnreadableError: There is no log, or the only one holds nothing.
         UsageError: ``workers`` is below 1, or no scheduler answers.
         MissingError: ``scheduler`` is given and dask.distributed is not installed.
     """
@@ -65,6 +65,8 @@ def summarize_all(path: str | Path, *, workers: int = 1, scheduler: str | None =
     else:
         answers = _on_pool(logs, workers)
     summaries = [summary for answer in answers for summary in msgspec.json.decode(answer, type=list[RankSummary])]
+    if len(logs) == 1 and not summaries[0].events:
+        raise UnreadableError(f"{logs[0]}: {'; '.join(summaries[0].notes)}")
     return sorted(summaries, key=lambda s: (s.rank is None, s.rank or 0, s.process or 0, s.log))
 
 
@@ -130,6 +132,7 @@ def write_parquet(summaries: list[RankSummary], path: str | Path) -> int:
 
     Raises:
         MissingError: pyarrow is not installed.
+        UsageError: The file cannot be written.
     """
     try:
         import pyarrow as pa
@@ -169,7 +172,11 @@ def write_parquet(summaries: list[RankSummary], path: str | Path) -> int:
             ("calls", pa.int64()),
         ]
     )
-    parquet.write_table(pa.Table.from_pylist(rows, schema=schema), str(path))
+    try:
+        with open(path, "wb") as file:  # pyarrow's own error names neither file nor reason apart
+            parquet.write_table(pa.Table.from_pylist(rows, schema=schema), file)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
     return len(rows)
 
 

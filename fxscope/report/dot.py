@@ -46,7 +46,7 @@ def to_dot(
         title: Heading; by default the graph's name and stage.
 
     Raises:
-        UsageError: A node in ``around`` is not in the graph; the nearest names are given.
+        UsageError: A node in ``around`` or a module in ``collapse`` is not in the graph; the nearest names are given.
     """
     import pydot
 
@@ -64,6 +64,8 @@ def to_dot(
     drawing.set_edge_defaults(fontname="Helvetica", fontsize="9", color=quoted("#555555"))
     picture = _Picture(graph, highlight or {}, sources)
     shown = _near(graph, around, hops) if around else None
+    if collapse is not None and not isinstance(collapse, int):
+        _require_modules(graph, collapse)
     with no_collections():
         picture.draw(drawing, shown, collapse, clusters)
         if legend:
@@ -82,6 +84,19 @@ def _near(graph: Graph, around: Sequence[str], hops: int) -> set[str]:
                 f"no node {name} in graph '{graph.name}'" + (f"; did you mean {' or '.join(near)}?" if near else "")
             )
     return set(neighbourhood(graph, around, hops))
+
+
+def _require_modules(graph: Graph, wanted: Collection[str]) -> None:
+    known: dict[str, None] = {}
+    for place in places(graph).values():
+        parts = place.path.split(".") if place.path else []
+        known |= dict.fromkeys(".".join(parts[:depth]) for depth in range(1, len(parts) + 1))
+    for name in wanted:
+        if name not in known:
+            import difflib
+
+            near = difflib.get_close_matches(name, known, 3) or list(known)[:3]
+            raise UsageError(f"no module '{name}' in graph '{graph.name}'; there are {', '.join(near) or 'none'}")
 
 
 class _Picture:

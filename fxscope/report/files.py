@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from fxscope.errors import FxscopeError, UsageError
+from fxscope.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ def write_artifacts(recording: Recording, folder: Path) -> tuple[int, int]:
     """Write every payload but the phase events below ``folder``, one sub-folder per compile; count and bytes.
 
     Raises:
-        FxscopeError: The folder cannot be written.
+        UsageError: The folder cannot be written.
     """
     number = total = 0
     try:
@@ -72,7 +72,7 @@ def write_artifacts(recording: Recording, folder: Path) -> tuple[int, int]:
             number += 1
             total += len(written)
     except OSError as error:
-        raise FxscopeError(f"cannot write {error.filename or folder}: {error.strerror or error}") from error
+        raise UsageError(f"cannot write {error.filename or folder}: {error.strerror or error}") from error
     return number, total
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fxscope.errors import FxscopeError, MissingError
+from fxscope.errors import MissingError, UsageError
 from fxscope.recording.guards import flat
 from fxscope.recording.spans import spans
 from fxscope.report.blocks import blocks
@@ -63,13 +63,13 @@ def write_html(recording: Recording, file: str | Path) -> int:
 
     Raises:
         MissingError: jinja2 is not installed.
-        FxscopeError: The file cannot be written.
+        UsageError: The file cannot be written.
     """
     page = render_html(recording).encode("utf-8", "replace")
     try:
         Path(file).write_bytes(page)
     except OSError as error:
-        raise FxscopeError(f"cannot write {file}: {error.strerror or error}") from error
+        raise UsageError(f"cannot write {file}: {error.strerror or error}") from error
     return len(page)
 
 

@@ -53,6 +53,8 @@ def find_logs(path: str | Path) -> list[str]:
         UnreadableError: Nothing there, or no permission for the folder, or for one below it where the others have no log.
     """
     text = str(path)
+    if not text:  # an unset variable of a script's; it would be the current folder
+        raise UnreadableError("the path is empty: name a recording, a folder of logs or a log")
     if is_url(text):
         return sorted(find(text, LOG_PREFIX, _LEVELS), key=_order)
     place = Path(path)

@@ -31,11 +31,12 @@ NO_SPACE = os.strerror(errno.ENOSPC)
 def test_refusals(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: OSError, code: int, told: str
 ) -> None:
-    def refused(**_: object) -> None:
+    def refused(_: object) -> None:
         raise error
 
     monkeypatch.delenv("FXSCOPE_DEBUG", raising=False)
-    monkeypatch.setattr(command.cli, "main", refused)
+    monkeypatch.setattr(command.cli, "invoke", refused)
+    monkeypatch.setattr("sys.argv", ["fxscope", "schema", "report"])
     with pytest.raises(SystemExit) as left:
         command.main()
     assert left.value.code == code
@@ -55,3 +56,49 @@ def test_standard_output_that_is_full() -> None:
             check=False,
         )
     assert (done.returncode, done.stderr) == (2, f"fxscope: {NO_SPACE}\n")
+
+
+LOG = str(Path(__file__).resolve().parents[1] / "data" / "traces" / "branches.log.xz")
+
+
+def shell(line: str) -> subprocess.CompletedProcess[str]:
+    script = line.replace("fxscope", f"{sys.executable} -m fxscope").replace("LOG", LOG)
+    return subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("verb", ["events", "report --json", "check --max-recompiles 9"])
+def test_output_that_is_closed(verb: str) -> None:
+    done = shell(f"fxscope {verb} LOG >&- <&-")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_messages_do_not_go_into_the_data_where_the_error_stream_is_closed() -> None:
+    done = shell("fxscope report /nowhere 2>&-")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+
+
+@pytest.mark.parametrize(("verb", "code"), [("check --max-graph-breaks 0 LOG", 1), ("diff LOG LOG", 0)])
+def test_a_verdict_is_reached_without_a_reader(verb: str, code: int) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as nobody:
+        done = subprocess.run(
+            [sys.executable, "-m", "fxscope", *verb.replace("LOG", LOG).split()],
+            stdout=nobody,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert (done.returncode, "allowed 0" in done.stderr) == (code, code == 1)
+
+
+def test_an_interrupt_is_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command.cli, "invoke", interrupted)
+    monkeypatch.setattr("sys.argv", ["fxscope", "check", LOG])
+    with pytest.raises(SystemExit) as left:
+        command.main()
+    assert (left.value.code, capsys.readouterr().err) == (130, "fxscope: interrupted\n")
