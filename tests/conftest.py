@@ -79,19 +79,10 @@ def recorded(store: Path) -> Callable[..., Recorded]:
         with FileLock(str(folder) + ".lock"):
             if not (folder / "facts.json").exists():
                 folder.mkdir(exist_ok=True)
-                command = [
-                    sys.executable,
-                    "-m",
-                    "fxscope",
-                    "run",
-                    "--headless",
-                    "--quiet",
-                    "-o",
-                    str(folder / "run.fxscope"),
-                ]
+                command = ["-m", "fxscope", "run", "--headless", "--quiet", "-o", str(folder / "run.fxscope")]
                 env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
                 done = subprocess.run(
-                    [*command, *options, str(script), *args],
+                    [sys.executable, *command, *options, str(script), *args],
                     capture_output=True,
                     text=True,
                     timeout=280,

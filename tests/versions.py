@@ -56,19 +56,9 @@ def check(python: str, backend: str, folder: Path) -> list[str]:
 
     script = folder / "program.py"
     script.write_text(SCRIPT.replace("BACKEND", repr(backend)))
-    record = [
-        sys.executable,
-        "-m",
-        "fxscope",
-        "run",
-        "--headless",
-        "--quiet",
-        "-o",
-        str(folder / "r"),
-        "--time-launches",
-    ]
+    record = ["-m", "fxscope", "run", "--headless", "--quiet", "--time-launches", "-o", str(folder / "r")]
     done = subprocess.run(
-        [*record, "--config", "recompile_limit=4", "--", python, str(script)],
+        [sys.executable, *record, "--config", "recompile_limit=4", "--", python, str(script)],
         capture_output=True,
         text=True,
         check=False,

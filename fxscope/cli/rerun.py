@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 
 
 def program_of(ctx: click.Context, module: str | None, target: tuple[str, ...]) -> list[str]:
-    """The arguments of ``fxscope run`` that name the program."""
-    from fxscope.cli.run import LAUNCHER
+    """The arguments of ``fxscope run`` that name the program.
+
+    Raises:
+        UsageError: It is a recording.
+    """
+    from fxscope.cli.run import LAUNCHER, refuse_recording
 
     if module is not None:
         return ["-m", module, *target]
+    refuse_recording(target[0])
     return ["--", *target] if ctx.meta.get(LAUNCHER, False) else list(target)
 
 
@@ -60,18 +65,8 @@ class Rerunner:
         }
         environment.update(change.environment if change else {})
         options = [*self.options, *(change.options if change else ())]
-        arguments = [
-            sys.executable,
-            "-m",
-            "fxscope",
-            "run",
-            "--headless",
-            "--quiet",
-            "-o",
-            str(recording_path),
-            *options,
-            *self.program,
-        ]
+        run = ["-m", "fxscope", "run", "--headless", "--quiet", "-o", str(recording_path)]
+        arguments = [sys.executable, *run, *options, *self.program]
         click.echo(f"running {name} ...", err=True)
         began = time.monotonic()
         code, output, errors = _run(arguments, environment, self.timeout)

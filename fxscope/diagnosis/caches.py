@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fxscope.diagnosis.context import Context
+from fxscope.diagnosis.context import Context, user_place
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.words import count
 
@@ -21,14 +21,15 @@ def findings(context: Context) -> list[Finding]:
     found = []
     for (cache, reason), keys in bypasses.items():
         compile_ = context.by_key.get(keys[0])
+        file, line = user_place(compile_) if compile_ else ("", 0)
         found.append(
             Finding(
                 ids=["cache-miss"],
                 category="cost",
                 severity="info",
                 title=f"The {cache} cache was bypassed {count(len(keys), 'time')}: {reason[:120]}",
-                file=compile_.user_file or compile_.file if compile_ else "",
-                line=compile_.user_line or compile_.line if compile_ else 0,
+                file=file,
+                line=line,
                 function=compile_.function if compile_ else "",
                 cause=f"These graphs are compiled anew in every process: {reason}",
                 fix="Remove what the reason names (a custom pass without uuid(), an operator or object that cannot be pickled or hashed), so that the next process finds the compiled code.",

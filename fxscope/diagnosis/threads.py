@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from fxscope.diagnosis.context import Context
+from fxscope.diagnosis.context import Context, user_place
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.program import dynamo_settings, files_of
 from fxscope.diagnosis.statement import code_at
@@ -92,13 +92,14 @@ def _finding(context: Context, differing: dict[str, tuple[Any, Any]]) -> Finding
         f"{name} is {value} in the main thread, {other} in another" for name, (value, other) in differing.items()
     )
     compile_ = next(iter(context.recording.compiles), None)
+    file, line = user_place(compile_) if compile_ else ("", 0)
     return Finding(
         ids=["per-thread-config"],
         category="recompiles",
         severity="medium",
         title=f"{names}: set in the main thread, not in force in another",
-        file=compile_.user_file or compile_.file if compile_ else "",
-        line=compile_.user_line or compile_.line if compile_ else 0,
+        file=file,
+        line=line,
         function=compile_.function if compile_ else "",
         cause=f"torch._dynamo.config belongs to a thread: {text}. What was compiled in the other thread ignored the setting.",
         fix="Set it in that thread as well, before its first call (of a ThreadPoolExecutor, in its initializer=):\n"

@@ -61,22 +61,24 @@ def rename(arg: Arg, names: dict[str, str]) -> Arg:
     return map_arg(arg, change)
 
 
-def arg_text(arg: Arg) -> str:
-    """An argument as Python prints it in a graph."""
+def _leaf_text(arg: Any) -> str:
     if isinstance(arg, Ref):
         return arg.node
-    if isinstance(arg, Symbolic):
-        return arg.text
+    return arg.text if isinstance(arg, Symbolic) else repr(arg)
+
+
+def arg_text(arg: Arg, leaf: Callable[[Any], str] = _leaf_text) -> str:
+    """An argument as Python prints it in a graph; ``leaf`` writes what is neither tuple, list, dict nor slice."""
+    if not isinstance(arg, (tuple, list, dict, slice)):
+        return leaf(arg)
     if isinstance(arg, tuple):
-        inner = ", ".join(map(arg_text, arg))
+        inner = ", ".join(arg_text(item, leaf) for item in arg)
         return f"({inner},)" if len(arg) == 1 else f"({inner})"
     if isinstance(arg, list):
-        return f"[{', '.join(map(arg_text, arg))}]"
+        return f"[{', '.join(arg_text(item, leaf) for item in arg)}]"
     if isinstance(arg, dict):
-        return "{" + ", ".join(f"{arg_text(key)}: {arg_text(value)}" for key, value in arg.items()) + "}"
-    if isinstance(arg, slice):
-        return f"slice({arg_text(arg.start)}, {arg_text(arg.stop)}, {arg_text(arg.step)})"
-    return repr(arg)
+        return "{" + ", ".join(f"{arg_text(key, leaf)}: {arg_text(value, leaf)}" for key, value in arg.items()) + "}"
+    return f"slice({arg_text(arg.start, leaf)}, {arg_text(arg.stop, leaf)}, {arg_text(arg.step, leaf)})"
 
 
 def call_text(node: Node) -> str:

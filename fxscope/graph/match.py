@@ -11,9 +11,10 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable
 from itertools import islice
+from typing import Any
 
 from fxscope.graph.alignment import align
-from fxscope.graph.arguments import node_refs
+from fxscope.graph.arguments import arg_text, node_refs
 from fxscope.graph.cost import short_name
 from fxscope.graph.records import Arg, Graph, Node, Ref, Symbolic, TensorMeta
 
@@ -23,18 +24,14 @@ _NUMBERED = re.compile(r"(primals|tangents|arg|args|getitem|inputs?)_?\d+(_\d+)?
 
 def skeleton(arg: Arg) -> str:
     """An argument as text with every node replaced by ``%``: what is left of a call without its wiring."""
+    return arg_text(arg, _unwired)
+
+
+def _unwired(arg: Any) -> str:
     if isinstance(arg, Ref):
         return "%"
     if isinstance(arg, Symbolic):
-        return f"<{arg.text}>" if not arg.refs else "<%>"
-    if isinstance(arg, tuple):
-        return "(" + ",".join(map(skeleton, arg)) + ")"
-    if isinstance(arg, list):
-        return "[" + ",".join(map(skeleton, arg)) + "]"
-    if isinstance(arg, dict):
-        return "{" + ",".join(f"{skeleton(key)}:{skeleton(value)}" for key, value in arg.items()) + "}"
-    if isinstance(arg, slice):
-        return f"{skeleton(arg.start)}:{skeleton(arg.stop)}:{skeleton(arg.step)}"
+        return "<%>" if arg.refs else f"<{arg.text}>"
     return repr(arg)
 
 

@@ -10,10 +10,12 @@ import keyword
 import re
 from collections.abc import Iterator, Mapping
 from importlib import resources
+from typing import Any
 
 from fxscope.errors import UsageError
 from fxscope.graph import callables
 from fxscope.graph.ambient import ambient_autocast
+from fxscope.graph.arguments import arg_text
 from fxscope.graph.dtypes import DTYPES
 from fxscope.graph.histogram import all_graphs
 from fxscope.graph.ranges import Range, Uses, sizes
@@ -221,6 +223,9 @@ class _Writer:
 
     def text(self, arg: Arg) -> str:
         """An argument as source, checked like a rebuild's."""
+        return arg_text(arg, self._leaf)
+
+    def _leaf(self, arg: Any) -> str:
         if isinstance(arg, Ref):
             return _variable(arg.node)
         if isinstance(arg, Symbolic):
@@ -228,15 +233,6 @@ class _Writer:
         if isinstance(arg, str):
             match = callables.DEVICE_STRING.fullmatch(arg)
             return repr(arg) if match is None else "HOST.type" if match.group(1) == "cpu" else "DEVICE.type"
-        if isinstance(arg, tuple):
-            inner = ", ".join(map(self.text, arg))
-            return f"({inner},)" if len(arg) == 1 else f"({inner})"
-        if isinstance(arg, list):
-            return f"[{', '.join(map(self.text, arg))}]"
-        if isinstance(arg, dict):
-            return "{" + ", ".join(f"{self.text(key)}: {self.text(value)}" for key, value in arg.items()) + "}"
-        if isinstance(arg, slice):
-            return f"slice({self.text(arg.start)}, {self.text(arg.stop)}, {self.text(arg.step)})"
         if isinstance(arg, float) and repr(arg) in NUMBERS:
             return NUMBERS[repr(arg)]
         return repr(arg)

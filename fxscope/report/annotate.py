@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter, defaultdict
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from fxscope.recording.recording import Recording
 
+_STYLES = {"bad": "red", "warn": "yellow", "mark": ""}
 _CONTEXT = 2  # lines shown around a marked one where not the whole file is asked for
 
 
@@ -52,6 +53,13 @@ class Marks(msgspec.Struct, kw_only=True):
     notes: list[str] = msgspec.field(default_factory=list)
     skipped: bool = False
     failures: int = 0
+
+    @property
+    def weight(self) -> Literal["bad", "warn", "mark"]:
+        """What it costs: a graph that ended or failed, one more compile, or nothing."""
+        if self.failures or self.breaks or self.skipped:
+            return "bad"
+        return "warn" if self.recompiles else "mark"
 
     @property
     def margin(self) -> str:
@@ -202,13 +210,7 @@ def print_files(files: list[SourceFile], console: Console, *, whole: bool = Fals
                 console.print(Text("   ...", style="dim"))
                 continue
             mark = file.marks.get(number)
-            style = (
-                "red"
-                if mark and (mark.failures or mark.breaks or mark.skipped)
-                else "yellow"
-                if mark and mark.recompiles
-                else ""
-            )
+            style = _STYLES[mark.weight] if mark else ""
             line = Text(f"{mark.margin if mark else '':>18} ", style=style or "dim")
             line.append(f"{number:5} ", style="dim").append(plain_line(source), style=style)
             console.print(line, soft_wrap=True)
@@ -238,15 +240,7 @@ def _html_file(file: SourceFile) -> str:
     rows = []
     for number, source in sorted(file.lines.items()):
         mark = file.marks.get(number)
-        kind = (
-            "bad"
-            if mark and (mark.failures or mark.breaks or mark.skipped)
-            else "warn"
-            if mark and mark.recompiles
-            else "mark"
-            if mark
-            else ""
-        )
+        kind = mark.weight if mark else ""
         notes = "".join(f'<div class="note">{escape(plain_line(note))}</div>' for note in (mark.notes if mark else []))
         rows.append(
             f'<tr class="{kind}"><td class="m">{escape(mark.margin) if mark else ""}</td><td class="n">{number}</td>'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
@@ -16,7 +16,8 @@ from fxscope.report.tallies import CacheRow, cache_rows, export_of, phase_second
 
 if TYPE_CHECKING:
     from fxscope.recording.recording import Recording
-    from fxscope.recording.records import Compile, Failure, GraphBreak, LimitHit, Recompile
+
+_Row = TypeVar("_Row", bound=msgspec.Struct)
 
 
 class CompileRow(msgspec.Struct, kw_only=True):
@@ -159,11 +160,11 @@ def report_document(recording: Recording) -> ReportDocument:
     return ReportDocument(
         session=recording.session,
         totals=recording.totals,
-        compiles=[_compile(row) for row in recording.compiles],
-        graph_breaks=[_break(row) for row in recording.graph_breaks],
-        recompiles=[_recompile(row) for row in recording.recompiles],
-        limit_hits=[_limit(row) for row in recording.limit_hits],
-        failures=[_failure(row) for row in recording.failures],
+        compiles=[_take(row, CompileRow) for row in recording.compiles],
+        graph_breaks=[_take(row, BreakRow) for row in recording.graph_breaks],
+        recompiles=[_take(row, RecompileRow) for row in recording.recompiles],
+        limit_hits=[_take(row, LimitRow) for row in recording.limit_hits],
+        failures=[_take(row, FailureRow, key=row.compile_key) for row in recording.failures],
         caches=cache_rows(recording),
         phases=phase_seconds(recording),
         unknown_events=recording.unknown_events(),
@@ -210,32 +211,7 @@ def encode_document(document: msgspec.Struct | dict[str, Any]) -> str:
     return escape_json(msgspec.json.format(raw, indent=1).decode())
 
 
-def _take(row: Any, kind: type[Any], **more: Any) -> Any:
+def _take(row: Any, kind: type[_Row], **more: Any) -> _Row:
     """A row of ``kind`` from the fields of the same name."""
     own = {name: getattr(row, name) for name in kind.__struct_fields__ if name not in more}
     return kind(**own, **more)
-
-
-def _compile(row: Compile) -> CompileRow:
-    taken: CompileRow = _take(row, CompileRow)
-    return taken
-
-
-def _break(row: GraphBreak) -> BreakRow:
-    taken: BreakRow = _take(row, BreakRow)
-    return taken
-
-
-def _recompile(row: Recompile) -> RecompileRow:
-    taken: RecompileRow = _take(row, RecompileRow)
-    return taken
-
-
-def _limit(row: LimitHit) -> LimitRow:
-    taken: LimitRow = _take(row, LimitRow)
-    return taken
-
-
-def _failure(row: Failure) -> FailureRow:
-    taken: FailureRow = _take(row, FailureRow, key=row.compile_key)
-    return taken

@@ -19,18 +19,8 @@ def f(x):
 
 
 def start(script: Path, folder: Path, *options: str, **env: str) -> subprocess.CompletedProcess:
-    command = [
-        sys.executable,
-        "-m",
-        "fxscope",
-        "run",
-        "--headless",
-        "--quiet",
-        *options,
-        "-o",
-        str(folder),
-        str(script),
-    ]
+    record = ["-m", "fxscope", "run", "--headless", "--quiet"]
+    command = [sys.executable, *record, *options, "-o", str(folder), str(script)]
     done = subprocess.run(
         command,
         capture_output=True,

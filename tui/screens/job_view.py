@@ -14,6 +14,7 @@ from fxscope.recording.lookup import stage_name
 from ..jobs import Job
 from ..spans import Span
 from ..stages import graph_stages
+from ..store import Snapshot
 from ..widgets.virtual_table import Column, Rows
 from .pick import PickScreen
 from .view import View
@@ -107,6 +108,17 @@ class JobView(JobRunner):
     def answered(self, document: Any) -> None:
         """Show an answer."""
         raise NotImplementedError
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Show the answer for the selected graph."""
+        first = self.snapshot is None
+        self.snapshot = snapshot
+        if first:
+            self.show_answer()
+
+    def compile_changed(self) -> None:
+        """Show the answer for another graph."""
+        self.show_answer()
 
     def stages(self) -> list[str]:
         """Stages of the selected compile that a command can be asked about."""

@@ -15,7 +15,6 @@ from ..fusions import fusion_blocks, read_fusions
 from ..graph_rows import node_text
 from ..npu_text import npu_blocks, op_rows
 from ..spans import Cell
-from ..store import Snapshot
 from ..totals_text import bar
 from ..widgets.code_view import CodeView, Mark
 from ..widgets.document import Document
@@ -92,13 +91,6 @@ class KernelsView(JobView):
         chosen = ["--executors", self.executors, *(["--sweep", self.sizes] if self.sizes else [])]
         chosen += ["--island", str(island)] if island is not None else []
         return ["bench", *self.graph_arguments(), *chosen, "--sources", "--json"]
-
-    def take(self, snapshot: Snapshot) -> None:
-        """Show the answer for the selected graph."""
-        first = self.snapshot is None
-        self.snapshot = snapshot
-        if first:
-            self.show_answer()
 
     def compile_changed(self) -> None:
         """Show the answer for another graph."""

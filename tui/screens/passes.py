@@ -10,7 +10,6 @@ from textual.containers import Horizontal
 
 from ..keymap import bindings
 from ..spans import Cell
-from ..store import Snapshot
 from ..widgets.diff_view import DiffRow, DiffView, align
 from ..widgets.line_view import LineView
 from ..widgets.virtual_table import Column, Rows, VirtualTable
@@ -80,17 +79,6 @@ class PassesView(JobView):
         chosen = ["--pipeline", self.pipeline] if self.pipeline else []
         chosen += ["--single"] * self.single + ["--inference"] * self.inference
         return ["passes", *self.graph_arguments(), *chosen, "--code", "--json"]
-
-    def take(self, snapshot: Snapshot) -> None:
-        """Show the answer for the selected graph."""
-        first = self.snapshot is None
-        self.snapshot = snapshot
-        if first:
-            self.show_answer()
-
-    def compile_changed(self) -> None:
-        """Show the answer for another graph."""
-        self.show_answer()
 
     def answered(self, document: Any) -> None:
         """List steps and matches."""

@@ -15,12 +15,11 @@ from fxscope.targets.npu.groups import (
     Const,
     Copy,
     Group,
-    Load,
     Matrix,
     Micro,
+    Operand,
     Reduce,
     Reg,
-    Store,
     Value,
     Windowed,
     join_kinds,
@@ -127,7 +126,7 @@ class Builder:
         found = reg.group.operand(view, reg.shape) if reg.kind == "full" else None
         if found is None:
             return False
-        reg.group.stores.append(Store(reg.number, view, found[0], found[1], reg.kind, self.node_of(reg)))
+        reg.group.stores.append(Operand(reg.number, view, found[0], found[1], reg.kind, self.node_of(reg)))
         view.buffer.makers.add(reg.group.index)
         return True
 
@@ -154,7 +153,7 @@ class Builder:
         found = group.operand(view, shape)
         assert found is not None  # the layout was made for this space
         rows, cstride, _ = found
-        group.stores.append(Store(number, view, rows, cstride, reg.kind, self.node_of(reg)))
+        group.stores.append(Operand(number, view, rows, cstride, reg.kind, self.node_of(reg)))
         return view
 
     def node_of(self, reg: Reg) -> str:
@@ -276,7 +275,7 @@ class Builder:
                 return self.as_float(group, load.number)
         self.depend(group, view.buffer.makers)
         number = group.new_value(kind)
-        group.loads.append(Load(number, view, rows, cstride, kind, self.node))
+        group.loads.append(Operand(number, view, rows, cstride, kind, self.node))
         if view.dtype in ("i8", "i32"):
             group.raw.add(number)
         return self.as_float(group, number)

@@ -49,24 +49,12 @@ Value = Const | Reg | View
 
 
 @dataclass
-class Load:
-    """An operand of a group that lies in memory.
+class Operand:
+    """A value of a group that lies in memory: one that it loads, or one that it stores.
 
     Attributes:
         rows: Strides over the row dimensions; ``cstride`` over the columns.
     """
-
-    number: int
-    view: View
-    rows: Rows
-    cstride: int
-    kind: str
-    node: str
-
-
-@dataclass
-class Store:
-    """A value of a group that goes to memory."""
 
     number: int
     view: View
@@ -178,8 +166,8 @@ class Group:
     order: tuple[int, ...] | None = None
     anchor: Matrix | Windowed | Copy | Reduce | None = None
     micros: list[Micro] = field(default_factory=list)
-    loads: list[Load] = field(default_factory=list)
-    stores: list[Store] = field(default_factory=list)
+    loads: list[Operand] = field(default_factory=list)
+    stores: list[Operand] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     raw: set[int] = field(default_factory=set)  # values that hold i32 words
     nodes: list[str] = field(default_factory=list)

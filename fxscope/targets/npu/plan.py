@@ -20,7 +20,7 @@ from fxscope.targets.npu.execute import TORCH, Memories
 from fxscope.targets.npu.gemm import Plan as ProductPlan
 from fxscope.targets.npu.gemm import plan as plan_product
 from fxscope.targets.npu.gemm import start
-from fxscope.targets.npu.groups import Copy, Group, Load, Matrix, Micro, Reduce, Store, Windowed
+from fxscope.targets.npu.groups import Copy, Group, Matrix, Micro, Operand, Reduce, Windowed
 from fxscope.targets.npu.operands import signed16
 
 Thunk = Callable[[], Any]
@@ -105,7 +105,7 @@ def _put(view: torch.Tensor, value: torch.Tensor) -> None:
     view.copy_(value.reshape(view.shape))
 
 
-def _operand(operand: Load | Store, group: Group, memories: Memories) -> torch.Tensor:
+def _operand(operand: Operand, group: Group, memories: Memories) -> torch.Tensor:
     """A load or store as a view over rows x cols (rows over several dimensions are kept apart: [outer..., cols])."""
     kind = operand.kind
     rows = operand.rows

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fxscope.targets.npu.access import Rows, View
 from fxscope.targets.npu.builder import Builder
 from fxscope.targets.npu.fields import MAX_SIZE
-from fxscope.targets.npu.groups import Micro, Reduce, Reg, Store, Value
+from fxscope.targets.npu.groups import Micro, Operand, Reduce, Reg, Value
 from fxscope.targets.npu.slots import fits
 
 
@@ -78,7 +78,7 @@ def _streamed_reduce(
     number = group.new_value("full")
     out = target.permute([*kept, *reduced])
     columns = Rows.of(out.shape[: len(kept)], out.strides[: len(kept)])
-    group.stores.append(Store(number, target, columns, 1, "full", builder.node))
+    group.stores.append(Operand(number, target, columns, 1, "full", builder.node))
     builder.depend(group, source.buffer.makers)
     target.buffer.makers.add(group.index)
     return target

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fxscope.targets.npu.emit import Emitter, Place
-from fxscope.targets.npu.groups import Group, Load, Micro, Store
+from fxscope.targets.npu.groups import Group, Micro, Operand
 from fxscope.targets.npu.program import Debug
 from fxscope.targets.npu.slots import allocate, slot_lines
 
@@ -74,31 +76,28 @@ class Tiles:
         """Where a value lies in the current set."""
         return self._places[self._set][self.slots.of[number]]
 
-    def _load(self, load: Load) -> None:
-        row0, rows, col0, cols = self.extent
+    def _load(self, load: Operand) -> None:
+        row0 = self.extent[0]
         self.debug(load.node, f"load {load.view.buffer.name}")
-        place = self.place(load.number)
-        has_rows, has_cols = _DIMS[load.kind]
+        first = load.rows.runs(row0, row0 + 1)[0] if load.rows.constant() else None
+        self._transfer("ld", load, first.offset if first else 0)
+
+    def _transfer(self, opcode: Literal["ld", "st"], operand: Operand, offset: int = 0) -> None:
+        """Move the tile's part of an operand; ``offset`` is where its only row begins, where it has no others."""
+        row0, rows, col0, cols = self.extent
+        place = self.place(operand.number)
+        has_rows, has_cols = _DIMS[operand.kind]
         width = cols if has_cols else 1
-        base = load.view.offset + (col0 * load.cstride if has_cols else 0)
+        base = operand.view.offset + (col0 * operand.cstride if has_cols else 0)
+        step = operand.cstride
         if not has_rows:
-            first = load.rows.runs(row0, row0 + 1)[0] if load.rows.constant() else None
-            offset = first.offset if first else 0
-            self.emitter.transfer("ld", load.view, base + offset, 1, width, 0, load.cstride, place, place.low, "a")
+            self.emitter.transfer(opcode, operand.view, base + offset, 1, width, 0, step, place, place.low, "a")
             return
         lines = self.machine.lines(width, 4)
-        for run in load.rows.runs(row0, row0 + rows):
+        for run in operand.rows.runs(row0, row0 + rows):
+            low = place.low + run.first * lines
             self.emitter.transfer(
-                "ld",
-                load.view,
-                base + run.offset,
-                run.rows,
-                width,
-                run.stride,
-                load.cstride,
-                place,
-                place.low + run.first * lines,
-                "a",
+                opcode, operand.view, base + run.offset, run.rows, width, run.stride, step, place, low, "a"
             )
 
     def finish(self) -> None:
@@ -165,29 +164,10 @@ class Tiles:
             more = {"fn": "max", **args, "src2": otherwise.low, "bcast": shape, "bcast2": shape}
             self.emitter.emit("ewb", more, "x", [otherwise], [target])
 
-    def _store(self, store: Store) -> None:
-        row0, rows, col0, cols = self.extent
+    def _store(self, store: Operand) -> None:
+        row0, _, col0, _ = self.extent
         has_rows, has_cols = _DIMS[store.kind]
         if (not has_rows and row0) or (not has_cols and col0):
             return  # the first tile stored it
-        place = self.place(store.number)
         self.debug(store.node, f"store {store.view.buffer.name}")
-        width = cols if has_cols else 1
-        base = store.view.offset + (col0 * store.cstride if has_cols else 0)
-        if not has_rows:
-            self.emitter.transfer("st", store.view, base, 1, width, 0, store.cstride, place, place.low, "a")
-            return
-        lines = self.machine.lines(width, 4)
-        for run in store.rows.runs(row0, row0 + rows):
-            self.emitter.transfer(
-                "st",
-                store.view,
-                base + run.offset,
-                run.rows,
-                width,
-                run.stride,
-                store.cstride,
-                place,
-                place.low + run.first * lines,
-                "a",
-            )
+        self._transfer("st", store)

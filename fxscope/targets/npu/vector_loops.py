@@ -8,7 +8,7 @@ from fxscope.errors import UsageError
 from fxscope.targets.npu.access import Rows, View, collapse
 from fxscope.targets.npu.emit import Emitter, Place
 from fxscope.targets.npu.fields import MAX_SIZE
-from fxscope.targets.npu.groups import Copy, Group, Load, Store, Windowed
+from fxscope.targets.npu.groups import Copy, Group, Operand, Windowed
 from fxscope.targets.npu.isa import DTYPE_BYTES
 from fxscope.targets.npu.program import Debug
 from fxscope.targets.npu.slots import allocate
@@ -47,12 +47,11 @@ def _vector_piece(emitter: Emitter, group: Group, sources: dict[str, str], order
 
 def _flatten(group: Group, width: int) -> list[Group]:
     """A group whose operands all lie flat as rows of ``width`` and a rest; itself otherwise."""
-    operands: list[Load | Store] = [*group.loads, *group.stores]
     total = group.rows * group.cols
     flat = (
         not group.reduces
         and all(kind in ("full", "one") for kind in group.kinds)
-        and all(_is_flat(operand, group) for operand in operands if operand.kind == "full")
+        and all(_is_flat(operand, group) for operand in [*group.loads, *group.stores] if operand.kind == "full")
         and group.cols != width
         and total > width
     )
@@ -65,7 +64,7 @@ def _flatten(group: Group, width: int) -> list[Group]:
     return pieces
 
 
-def _is_flat(operand: Load | Store, group: Group) -> bool:
+def _is_flat(operand: Operand, group: Group) -> bool:
     sizes, strides = operand.rows.sizes, operand.rows.strides
     return (operand.cstride == 1 or group.cols == 1) and (
         group.rows == 1 or (len(sizes) == 1 and strides[0] == group.cols)
@@ -73,24 +72,18 @@ def _is_flat(operand: Load | Store, group: Group) -> bool:
 
 
 def _piece(group: Group, start: int, rows: int, cols: int) -> Group:
-    def cut_load(load: Load) -> Load:
-        if load.kind != "full":
-            return load
-        view = dataclasses.replace(load.view, offset=load.view.offset + start)
-        return dataclasses.replace(load, view=view, rows=Rows([rows], [cols]), cstride=1)
-
-    def cut_store(store: Store) -> Store:
-        if store.kind != "full":
-            return store
-        view = dataclasses.replace(store.view, offset=store.view.offset + start)
-        return dataclasses.replace(store, view=view, rows=Rows([rows], [cols]), cstride=1)
+    def cut(operand: Operand) -> Operand:
+        if operand.kind != "full":
+            return operand
+        view = dataclasses.replace(operand.view, offset=operand.view.offset + start)
+        return dataclasses.replace(operand, view=view, rows=Rows([rows], [cols]), cstride=1)
 
     return dataclasses.replace(
         group,
         rows=rows,
         cols=cols,
-        loads=[cut_load(load) for load in group.loads],
-        stores=[cut_store(store) for store in group.stores],
+        loads=[cut(load) for load in group.loads],
+        stores=[cut(store) for store in group.stores],
         note={},
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fxscope.diagnosis.ahead import advice_ahead, ahead
+from fxscope.diagnosis.ahead import Ahead, advice_ahead, ahead
 from fxscope.diagnosis.statement import code_at, statement_at
 
 X = [1.0, -2.0, 3.0, 4.0, -1.0, 2.0, 5.0, 6.0]
@@ -90,18 +90,23 @@ def test_the_hint_moves_the_break_to_the_line_that_is_named(
     assert "does not help" in text
 
 
-@pytest.mark.parametrize("case", [0, 1])
-def test_what_is_proposed_instead_is_one_graph_with_the_same_result(tmp_path: Path, case: int) -> None:
-    """Without any setting."""
-    body = CASES[case][1]
-    file = tmp_path / "train.py"
+def advised(body: str, folder: Path) -> tuple[Ahead, str]:
+    """What is found behind the first line of a body, and the code that is advised instead of both."""
+    file = folder / "train.py"
     file.write_text(program(body))
     statement = statement_at(str(file), 2, "")
     assert statement is not None
     found = ahead(str(file), 2, statement)
     assert found is not None
     text = advice_ahead(str(file), statement, found, "x")
-    after = textwrap.dedent(text.partition("after:\n")[2].partition("\n(")[0])
+    return found, textwrap.dedent(text.partition("after:\n")[2].partition("\n(")[0])
+
+
+@pytest.mark.parametrize("case", [0, 1])
+def test_what_is_proposed_instead_is_one_graph_with_the_same_result(tmp_path: Path, case: int) -> None:
+    """Without any setting."""
+    body = CASES[case][1]
+    found, after = advised(body, tmp_path)
     before = body.splitlines()
     kept = before[1 : found.line - 2]  # what stands between the two statements
     rest = [] if "return" in after else before[-1:]
@@ -114,13 +119,7 @@ def test_what_is_proposed_instead_is_one_graph_with_the_same_result(tmp_path: Pa
 def test_carrying_the_mask_is_one_graph_with_the_same_result(tmp_path: Path) -> None:
     """The advice for ``y = x[x > 0]; if y.numel() == 0: ...``, as it is printed."""
     body = "y = x[x > 0]  # HERE\nif y.numel() == 0:\n    return x.sum()\nreturn y.mean()"
-    file = tmp_path / "train.py"
-    file.write_text(program(body))
-    statement = statement_at(str(file), 2, "")
-    assert statement is not None
-    found = ahead(str(file), 2, statement)
-    assert found is not None
-    after = textwrap.dedent(advice_ahead(str(file), statement, found, "x").partition("after:\n")[2].partition("\n(")[0])
+    _, after = advised(body, tmp_path)
     graphs, results = graphs_of(program(after + "\nreturn torch.where(keep.any(), mean, x.sum())"), tmp_path)
     assert graphs == 1
     assert results == graphs_of(program(body), tmp_path)[1]

@@ -1,58 +1,9 @@
 """Products in floating point and in integers against eager, through the plan and through proven instructions."""
 
-import pytest
 import torch
 import torch.nn.functional as F
 
-
-def t(*shape, dtype=torch.float32, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape))).to(dtype)
-
-
-ALL = {
-    "mm": (lambda a, b: a @ b, t(33, 70), t(70, 21)),
-    "mm-transposed-b": (lambda a, b: a @ b.t(), t(9, 40), t(50, 40)),
-    "mm-transposed-a": (lambda a, b: a.t() @ b, t(40, 9), t(40, 17)),
-    "mm-one-row": (lambda a, b: a @ b, t(1, 64), t(64, 5)),
-    "mm-one-column": (lambda a, b: a @ b, t(19, 64), t(64, 1)),
-    "mm-k-1": (lambda a, b: a @ b, t(8, 1), t(1, 8)),
-    "bmm": (torch.bmm, t(3, 17, 20), t(3, 20, 9)),
-    "bmm-broadcast": (lambda a, b: a @ b, t(2, 3, 8, 20), t(20, 9)),
-    "addmm": (lambda b, x, w: torch.addmm(b, x, w), t(12), t(7, 30), t(30, 12)),
-    "addmm-alpha-beta": (lambda b, x, w: torch.addmm(b, x, w, alpha=0.5, beta=2), t(12), t(7, 30), t(30, 12)),
-    "baddbmm": (lambda b, x, w: torch.baddbmm(b, x, w), t(2, 7, 5), t(2, 7, 6), t(2, 6, 5)),
-    "mv": (torch.mv, t(9, 30), t(30)),
-    "linear-relu-residual": (lambda x, w, b: torch.relu(F.linear(x, w, b)) + x, t(5, 24), t(24, 24), t(24)),
-    "mlp-3d": (lambda x, w, v: F.gelu(x @ w) @ v, t(2, 9, 16), t(16, 40), t(40, 16, seed=3)),
-}
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_against_eager(npu, name):
-    function, *inputs = ALL[name]
-    npu.check(function, *inputs)
-
-
-# On few lines every loop runs more than once; one case of each kind of loop is enough.
-@pytest.mark.parametrize("name", ["mm", "mm-transposed-a", "bmm", "addmm-alpha-beta", "mlp-3d"])
-def test_against_eager_on_a_tiny_machine(npu, name):
-    function, *inputs = ALL[name]
-    npu.check(function, *inputs, machine=npu.tiny)
-
-
-@pytest.mark.parametrize("preset", ["ethos-u65-512", "tpu-v1-256x256"])
-@pytest.mark.parametrize("name", ["mlp-3d"])
-def test_against_eager_on_other_presets(npu, name, preset):
-    function, *inputs = ALL[name]
-    npu.check(function, *inputs, machine=npu.load(preset))
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", ["mm", "mlp-3d"])
-def test_narrow_types(npu, name, dtype):
-    function, *inputs = ALL[name]
-    narrow = (x.to(dtype) if x.is_floating_point() else x for x in inputs)
-    npu.check(function, *narrow, tolerance=0.03 if dtype == torch.bfloat16 else 0.004)
+from tests.unit.npu.programs import PRODUCTS, t
 
 
 def test_int8_product_is_exact_and_requantised(npu):
@@ -112,7 +63,7 @@ def test_quantised_layers_run_on_integers_and_requantise(npu):
 
 
 def test_unfused_gives_the_same(npu):
-    function, *inputs = ALL["linear-relu-residual"]
+    function, *inputs = PRODUCTS["linear-relu-residual"]
     gm = npu.island(function, *inputs)
     fused, plain = npu.compile_island(gm, npu.gemmini), npu.compile_island(gm, npu.gemmini, fuse=False)
     assert len(plain.groups) > len(fused.groups)

@@ -5,11 +5,9 @@ import torch
 import torch.ao.quantization.fx._decomposed  # registers the ops
 import torch.nn.functional as F
 
+from tests.unit.npu.programs import t
+
 OPS = torch.ops.quantized_decomposed
-
-
-def t(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
 
 
 def integers(low, high, *shape, seed=0):

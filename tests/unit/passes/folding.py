@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.fx import symbolic_trace
 
@@ -34,6 +35,27 @@ class OneConvTwoNorms(Twice):
 
     def forward(self, x, y):
         return self.bn(self.conv(x)), self.bn2(self.conv(y))
+
+
+class ByKeyword(nn.Module):
+    """PyTorch issue 196165: bias, stride and padding by keyword."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3))
+        self.bias = nn.Parameter(torch.randn(4))
+        self.bn = nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        y = F.conv2d(x, self.weight, bias=self.bias, stride=2, padding=1)
+        return F.batch_norm(
+            input=y,
+            running_mean=self.bn.running_mean,
+            running_var=self.bn.running_var,
+            weight=self.bn.weight,
+            bias=self.bn.bias,
+            eps=self.bn.eps,
+        )
 
 
 def stats(module, seed=0):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from fxscope.errors import UsageError
@@ -13,7 +12,7 @@ from fxscope.passes.conv_bn import fold_conv_bn
 from fxscope.passes.convolution import Convolution, read_convolution
 from fxscope.passes.module import clone
 from fxscope.passes.stepper import Stepper
-from tests.unit.passes.folding import FORMS, OneConvTwoNorms, Twice, check, graph_of, image, stats
+from tests.unit.passes.folding import FORMS, ByKeyword, OneConvTwoNorms, Twice, check, graph_of, image, stats
 
 
 class BothReused(nn.Module):
@@ -58,27 +57,6 @@ class TwoNormsInARow(nn.Module):
 
     def forward(self, x):
         return self.two(self.one(self.conv(x)))
-
-
-class ByKeyword(nn.Module):
-    """PyTorch issue 196165: bias, stride and padding by keyword."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3))
-        self.bias = nn.Parameter(torch.randn(4))
-        self.bn = nn.BatchNorm2d(4)
-
-    def forward(self, x):
-        y = F.conv2d(x, self.weight, bias=self.bias, stride=2, padding=1)
-        return F.batch_norm(
-            input=y,
-            running_mean=self.bn.running_mean,
-            running_var=self.bn.running_var,
-            weight=self.bn.weight,
-            bias=self.bn.bias,
-            eps=self.bn.eps,
-        )
 
 
 class NormByKeyword(Twice):
