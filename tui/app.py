@@ -7,12 +7,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from textual.theme import ThemeProvider
+
 from fxscope.errors import FxscopeError
 
 from .collecting import THRESHOLDS
 from .keymap import KEYS, VIEWS, display, for_view, load_remapped
 from .live import POLL, LiveShell
 from .outlets import Outlets
+from .palette import Palette
 from .program import Program
 from .screens.pick import PickScreen, QuitScreen
 from .store import Store
@@ -82,7 +85,7 @@ class FxscopeApp(LiveShell, Outlets):
 
     def action_theme(self) -> None:
         """Choose a theme."""
-        self.search_themes()
+        self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes…"))
 
     def action_filter(self) -> None:
         """Filter or search the pane."""
@@ -168,7 +171,7 @@ class FxscopeApp(LiveShell, Outlets):
 
     def action_palette(self) -> None:
         """Every action by name."""
-        self.action_command_palette()
+        self.push_screen(Palette())
 
     def action_interrupt(self) -> None:
         """Ctrl-C goes to the program; without one it says how to leave."""

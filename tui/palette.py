@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from textual.command import DiscoveryHit, Hit, Provider
+from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Provider
 from textual.types import IgnoreReturnCallbackType
 
 from .keymap import KEYS, WIDGET_SCOPES, action, display
@@ -53,3 +53,13 @@ class Actions(Provider):
             score = matcher.match(name)
             if score > 0:
                 yield Hit(score, matcher.highlight(name), run, help=help_text)
+
+
+class Palette(CommandPalette):
+    """Textual's palette, whose page keys fail where its list has no line to be laid out on: a terminal of four rows."""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether a key does something now."""
+        if action == "command_list" and not self.query_one(CommandList).scrollable_content_region:
+            return False
+        return super().check_action(action, parameters)

@@ -12,10 +12,12 @@ import pytest
 from fxscope_tui.app import FxscopeApp
 from fxscope_tui.keymap import VIEWS
 from fxscope_tui.store import Store, read_source
+from textual.command import CommandList
 
 from fxscope.names import LOG_PREFIX, SESSION_FILE
 from tests.benchmarks.big_log import write_big_log
 
+BRANCHES = Path(__file__).resolve().parents[1] / "data" / "traces" / "branches.log.xz"
 ALL_VIEWS = [str((number + 1) % 10) for number in range(len(VIEWS))]
 
 
@@ -153,6 +155,15 @@ async def test_a_storm_of_sizes(shared, opened):
         await driver.pilot.resize_terminal(60, 20)
         await driver.settle()
         assert driver.app.tree_view.size.width == 0, "the tree folds away where there is no room"
+
+
+async def test_pages_of_a_palette_that_has_no_line(opened):
+    async with opened(BRANCHES, size=(80, 4)) as driver:
+        for key in ("colon", "T"):
+            await driver.pilot.press(key)
+            await driver.until(lambda: driver.app.screen.query_one(CommandList).option_count > 0)
+            await driver.press("pageup", "pagedown", "escape")
+        assert driver.app.is_running
 
 
 @pytest.mark.shared
