@@ -29,6 +29,18 @@ def complete_file(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return [CompletionItem(incomplete, type="file")]
 
 
+BACKEND = click.option(
+    "--backend", metavar="B", help="Use this backend in every torch.compile, whatever the program chose."
+)
+MODE = click.option("--mode", metavar="M", help="Use this mode in every torch.compile.")
+DYNAMIC = click.option("--dynamic/--no-dynamic", default=None, help="Use this dynamic= in every torch.compile.")
+CONFIG = click.option(
+    "--config",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Force a torch._dynamo (or torch._inductor) setting in every thread, e.g. recompile_limit=64. Repeatable.",
+)
 MODULE = click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
 TARGET = click.argument("target", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_file)
 
@@ -68,16 +80,10 @@ class RunCommand(click.Command):
     help="Folder of the recording. Default: ./<script>-<time>.fxscope",
 )
 @click.option("--headless", is_flag=True, help="No terminal app: the program owns the terminal. Implied in a pipe.")
-@click.option("--backend", metavar="B", help="Use this backend in every torch.compile, whatever the program chose.")
-@click.option("--mode", metavar="M", help="Use this mode in every torch.compile.")
-@click.option("--dynamic/--no-dynamic", default=None, help="Use this dynamic= in every torch.compile.")
-@click.option(
-    "--config",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Force a torch._dynamo (or torch._inductor) setting in every thread, e.g. recompile_limit=64. Repeatable.",
-)
+@BACKEND
+@MODE
+@DYNAMIC
+@CONFIG
 @click.option("--save-tensors", is_flag=True, help="Keep the inputs and constants of every graph (safetensors).")
 @click.option("--time-launches", is_flag=True, help="Sample how long compiled forwards and backwards take.")
 @click.option("--fusion-log", is_flag=True, help="Keep Inductor's fusion decisions.")
@@ -134,14 +140,32 @@ def program_command(module: str | None, target: tuple[str, ...], launcher: bool)
     if not target:
         raise UsageError("nothing to run: give a script, -m MODULE, or -- LAUNCHER ... (fxscope run --help)")
     first = target[0]
+    refuse_recording(first)
     # torchrun and its like lie beside this interpreter, also where the environment was not activated.
     found = first if shutil.which(first) else shutil.which(first, path=os.path.dirname(sys.executable))
     if launcher and found is not None:
         return [found, *target[1:]], first
-    if not os.path.exists(first):
+    if not os.path.exists(first) and (first != "-" or launcher):  # "-": Python reads the program from standard input
         hint = "" if launcher or found is None else f"; to run the command write: fxscope run -- {first}"
         raise UnreadableError(f"no such script{' or command' if launcher else ''}: {first}{hint}")
     return python_command(list(target)), first
+
+
+def refuse_recording(path: str) -> None:
+    """Say in one line that a recording or a log is no program.
+
+    Raises:
+        UsageError: It is one.
+    """
+    from fxscope.names import LOG_PREFIX, SESSION_FILE
+    from fxscope.trace.folder import holds_trace
+
+    if os.path.isfile(path):
+        recorded = os.path.basename(path).startswith(LOG_PREFIX) or holds_trace(path)
+    else:
+        recorded = os.path.isfile(os.path.join(path, SESSION_FILE))
+    if recorded:
+        raise UsageError(f"{path} is a recording and no program: name the script that was recorded, with its arguments")
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from fxscope.words import count
 def command(source: str, out: Path, keep: tuple[str, ...]) -> None:
     """Copy a recording or log without source text, paths, the program's names and hosts.
 
+    OUT is a new folder; of one log it may be a new file whose name ends in .log.
+
     The same name or path gets the same stand-in everywhere and every payload's hash is made anew, so the copy reads, diagnoses
     and compares like the original. The program's own output and saved tensors are not copied. Shapes, dtypes, ops and numbers
     stay: they are what the log is about.

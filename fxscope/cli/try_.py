@@ -8,7 +8,7 @@ import click
 
 from fxscope.cli import options
 from fxscope.cli.rerun import Rerunner, folder_of, program_of
-from fxscope.cli.run import MODULE, TARGET, RunCommand
+from fxscope.cli.run import BACKEND, CONFIG, DYNAMIC, MODE, MODULE, TARGET, RunCommand
 from fxscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ _MOST = 6  # changes proposed by findings that are tried without being asked for
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema try).")
 @click.option("--timeout", type=options.Amount(above_zero=True), metavar="SECONDS", help="Stop a run after this long.")
 @click.option("--time-launches", is_flag=True, help="Sample how long compiled calls take, for a step time.")
+@BACKEND
+@MODE
+@DYNAMIC
+@CONFIG
 @MODULE
 @TARGET
 @click.pass_context
@@ -48,21 +52,32 @@ def command(
     as_json: bool,
     timeout: float | None,
     time_launches: bool,
+    backend: str | None,
+    mode: str | None,
+    dynamic: bool | None,
+    settings: tuple[str, ...],
     module: str | None,
     target: tuple[str, ...],
 ) -> None:
     """Run TARGET once as it is and once per change, each in its own recording and with caches of its own, and compare.
 
-    The table says for each change: better, same, worse, mixed, changed results, or fails.
+    The table says for each change: better, same, worse, mixed, changed results, or fails. --backend, --mode, --dynamic and --config
+    hold for every run, also for the one that is compared with.
     """
+    from fxscope.cli.run import parse_settings
     from fxscope.diagnosis.trial import judge, output_difference, parse_change
 
+    parse_settings(settings)  # a wrong one is told before anything runs
     if module is None and not target:
         raise UsageError("nothing to run: give a script, -m MODULE, or -- LAUNCHER ... (fxscope try --help)")
     changes = [parse_change(what) for what in whats]
     program = program_of(ctx, module, target)
     folder = folder_of(output, module or target[0], "try")
-    runner = Rerunner(folder, program, timeout, ["--time-launches"] if time_launches else [])
+    always = ["--time-launches"] if time_launches else []
+    always += [word for name, value in (("--backend", backend), ("--mode", mode)) if value for word in (name, value)]
+    always += [] if dynamic is None else ["--dynamic" if dynamic else "--no-dynamic"]
+    always += [word for setting in settings for word in ("--config", setting)]
+    runner = Rerunner(folder, program, timeout, always)
     base = runner.run("as it is")
     if not changes:
         changes = [parse_change(what) for what in _proposed(base)]

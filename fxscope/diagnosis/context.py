@@ -144,17 +144,38 @@ class Context:
                 return shlex.quote(outer.file)
         return "SCRIPT"
 
+    @cached_property
+    def options(self) -> str:
+        """The options of ``fxscope run`` that decide what is compiled, each with a blank behind it: a run that is compared has the same."""
+        options = self.recording.session.options
+        words = [
+            word for name in ("backend", "mode") if options.get(name) for word in (f"--{name}", str(options[name]))
+        ]
+        if isinstance(options.get("dynamic"), bool):
+            words.append("--dynamic" if options["dynamic"] else "--no-dynamic")
+        config = options.get("config")
+        for name, value in config.items() if isinstance(config, dict) else ():
+            words += ["--config", f"{name}={value}"]
+        return "".join(f"{shlex.quote(word)} " for word in words)
+
     def try_command(self, change: str) -> str:
         """The command that tries one change."""
-        return f"fxscope try --what {shlex.quote(change)} {self.script}"
+        return f"fxscope try --what {shlex.quote(change)} {self.options}{self.script}"
+
+    def _run_again(self) -> str:
+        return f"fxscope run --headless -o after.fxscope {self.options}{self.script}"
 
     def report_command(self) -> str:
         """The command that shows what an edit changed."""
-        return f"fxscope run --headless -o after.fxscope {self.script} && fxscope report after.fxscope"
+        return f"{self._run_again()} && fxscope report after.fxscope"
 
     def check_command(self, budget: str) -> str:
         """The command that holds a budget after an edit."""
-        return f"fxscope run --headless -o after.fxscope {self.script} && fxscope check after.fxscope {budget}"
+        return f"{self._run_again()} && fxscope check after.fxscope {budget}"
+
+    def diff_command(self) -> str:
+        """The command that shows what an edit took away and what it brought: one of several findings fits no budget."""
+        return f"{self._run_again()} && fxscope diff {shlex.quote(self.recording.session.path)} after.fxscope"
 
 
 def user_place(compile_: Compile) -> tuple[str, int]:

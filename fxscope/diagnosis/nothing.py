@@ -235,7 +235,7 @@ def _late_hook(context: Context, place: Place) -> Finding:
             "(then a new hook recompiles); or call torch.compiler.reset() after registering."
         ),
         gain="the hook is called",
-        verify="fxscope try --what config:skip_nnmodule_hook_guards=False " + context.script,
+        verify=context.try_command("config:skip_nnmodule_hook_guards=False"),
         evidence=[Evidence(kind="note", text=place.text)],
         cost=10.0,
         change="config:skip_nnmodule_hook_guards=False",

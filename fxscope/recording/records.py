@@ -39,6 +39,7 @@ class Session(msgspec.Struct, kw_only=True):
         state: ``live`` while a writer holds the recording, ``ended`` when it said so, ``unknown`` for foreign logs.
         exit_code: What the program exited with; None while it runs or where nobody knows.
         config: Settings of torch._dynamo and torch._inductor that differ from their defaults, by full name.
+        options: What ``fxscope run`` was asked to do beyond watching: ``backend``, ``mode``, ``dynamic``, ``config``, ...
     """
 
     path: str
@@ -55,6 +56,7 @@ class Session(msgspec.Struct, kw_only=True):
     devices: list[str] = msgspec.field(default_factory=list)
     backend: str | None = None
     config: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
     notes: list[str] = msgspec.field(default_factory=list)  # what the reader skipped or could not know, one line each
 
 

@@ -95,6 +95,8 @@ def _note_untested(session: Session, builder: Builder) -> None:
 def _from_file(session: Session, on_disk: dict[str, Any]) -> None:
     session.argv = _strings(on_disk.get("argv")) or session.argv
     session.cwd = on_disk.get("cwd") or session.cwd
+    options = on_disk.get("options")
+    session.options = options if isinstance(options, dict) else {}
     session.torch = session.torch or on_disk.get("torch")
     session.python = session.python or on_disk.get("python")
     code = on_disk.get("exit_code")

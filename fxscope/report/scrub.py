@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fxscope.errors import UsageError
+from fxscope.errors import UnreadableError, UsageError
 from fxscope.names import EVENT_SESSION, SESSION_FILE
 from fxscope.recording.userline import is_user_file
 from fxscope.report.scrub_rules import REMOVED, Rules, Topic
@@ -16,10 +17,10 @@ from fxscope.trace.bytesource import ByteSource
 from fxscope.trace.folder import find_logs
 from fxscope.trace.index import Event, LogIndex, Nobody
 from fxscope.trace.line import BadEnvelope, decode_json
+from fxscope.trace.remote import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
     from typing import IO
 
 
@@ -41,23 +42,28 @@ class Scrubbed:
 def scrub(
     path: str | Path, out: Path, hide: frozenset[Topic], wanted: Callable[[Event], bool] = lambda _event: True
 ) -> Scrubbed:
-    """Write a scrubbed copy of every log under ``path`` into the folder ``out``.
+    """Write a scrubbed copy of every log under ``path`` into the folder ``out``, or of one log into the file ``out``.
 
     The program's output (``output.log``), saved tensors and what else lies beside the logs are not copied.
 
     Args:
         path: A recording, a folder of logs or one log.
-        out: A folder; made where it is absent.
+        out: A folder, made where it is absent; of one log, a new file where the name ends in ``.log``.
         hide: Which of source, paths, names and hosts to remove.
         wanted: Which events to copy.
 
     Raises:
-        UnreadableError: There is no log.
-        UsageError: ``out`` holds files already.
+        UnreadableError: There is no log, or nothing in it.
+        UsageError: ``out`` holds files already, is a file, or lies in ``path``.
     """
     logs = find_logs(path)
-    if out.exists() and any(out.iterdir()):
+    one = out.suffix == ".log" and not out.is_dir() and logs == [str(path)]
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} exists; name a new {'file' if one else 'folder'}")
+    if out.is_dir() and any(out.iterdir()):
         raise UsageError(f"{out} is not empty; name a new folder")
+    if not is_url(str(path)) and Path(path).is_dir() and Path(path).resolve() in out.resolve().parents:
+        raise UsageError(f"{out} lies in {path}, where the copy would be read as a part of it; name a folder elsewhere")
     rules = Rules(hide)
     sources = [ByteSource(log) for log in logs]
     indexes = []
@@ -66,7 +72,10 @@ def scrub(
         index.scan(Nobody(), final=True)
         indexes.append(index)
         _learn(index, rules)
-    out.mkdir(parents=True, exist_ok=True)
+    if not any(map(len, indexes)) and not Path(path, SESSION_FILE).is_file():
+        raise UnreadableError(f"{path} holds no trace events: there is nothing to copy")
+    folder = out.parent if one else out
+    folder.mkdir(parents=True, exist_ok=True)
     done = Scrubbed()
     for log, index in zip(logs, indexes, strict=True):
         name = base_name(log)
@@ -74,10 +83,12 @@ def scrub(
             name = name.removesuffix(suffix)
         stem, dot, ending = name.rpartition(".")
         name = next(free for free in _numbered(stem or ending, dot + ending if stem else "") if free not in done.logs)
-        with open(out / name, "wb") as file:
+        name = out.name if one else name
+        with open(folder / name, "wb") as file:
             _write(index, rules, file, done, wanted)
         done.logs.append(name)
-    _copy_session(path, out, rules)
+    if not one:
+        _copy_session(path, out, rules)
     for source in sources:
         source.close()
     return done
@@ -170,9 +181,7 @@ def _payload(text: str, artifact: str, rules: Rules) -> str:
 
 
 def _copy_session(path: str | Path, out: Path, rules: Rules) -> None:
-    from pathlib import Path as LocalPath
-
-    session = LocalPath(str(path)) / SESSION_FILE
+    session = Path(str(path)) / SESSION_FILE
     if session.is_file():
         try:
             facts = decode_json(session.read_bytes())

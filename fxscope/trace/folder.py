@@ -63,6 +63,8 @@ def find_logs(path: str | Path) -> list[str]:
             raise UnreadableError(f"{text}: no such file or folder")
         if place.is_file():
             return [text]
+        if not place.is_dir():
+            raise UnreadableError(f"{text} is a pipe or a device; save what comes out of it in a file, and name that")
         found, refused = _below(place)
         if refused and not found:
             raise refused[0]
@@ -127,7 +129,7 @@ def _in_folder(folder: str, level: int) -> tuple[list[str], list[tuple[bool, str
             elif (
                 _may_be_log(entry.name, level)
                 and (os.path.isfile(entry.path) if link else entry.is_file())
-                and (entry.name.startswith(LOG_PREFIX) or _holds_trace(entry.path))
+                and (entry.name.startswith(LOG_PREFIX) or holds_trace(entry.path))
             ):
                 logs.append(entry.path)
     return sorted(logs, key=_order), children
@@ -154,7 +156,8 @@ def _order(path: str) -> tuple[int, str]:
     return (-1 if rank is None else rank, path)
 
 
-def _holds_trace(path: str) -> bool:
+def holds_trace(path: str) -> bool:
+    """Whether a file is a trace log by its name and its first lines; of a compressed one the name has to do."""
     if not path.endswith((".log", ".txt", *COMPRESSED)):
         return False
     if path.endswith(COMPRESSED):

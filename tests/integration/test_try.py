@@ -24,7 +24,7 @@ class Net(torch.nn.Module):
         self.calls += 1
         return x + self.calls
 net = Net()
-fast = torch.compile(net, backend="eager")
+fast = torch.compile(net)
 for _ in range(12):
     y = fast(torch.ones(3))
 print("sum", float(y.sum()))
@@ -68,7 +68,13 @@ def document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 def test_findings_propose_a_change_that_is_proved(tmp_path: Path) -> None:
     (tmp_path / "counter.py").write_text(COUNTER)
-    found = document(fxscope("try", "--json", "-o", tmp_path / "out", tmp_path / "counter.py", cwd=tmp_path))
+    asked = (
+        "--backend",
+        "eager",
+        "--config",
+        "cache_size_limit=8",
+    )  # every run has them, as the recording had that proposed a change
+    found = document(fxscope("try", "--json", *asked, "-o", tmp_path / "out", tmp_path / "counter.py", cwd=tmp_path))
     assert found["schema"] == "fxscope.try/1"
     assert (found["base"]["recompiles"], found["base"]["limit_hits"]) == (7, 1)
     (change,) = found["changes"]
@@ -77,7 +83,8 @@ def test_findings_propose_a_change_that_is_proved(tmp_path: Path) -> None:
     assert (change["outcome"]["recompiles"], change["outcome"]["limit_hits"]) == (1, 0)
     assert change["outcome"]["output"] == found["base"]["output"]
     for outcome in (found["base"], change["outcome"]):
-        assert Path(outcome["recording"], "session.json").exists()
+        options = json.loads(Path(outcome["recording"], "session.json").read_text())["options"]
+        assert (options["backend"], options["config"]["cache_size_limit"]) == ("eager", 8)
 
 
 def test_the_hint_of_torch_fails_and_the_table_says_so(tmp_path: Path) -> None:
@@ -117,3 +124,16 @@ def test_wrong_use_is_one_line(tmp_path: Path) -> None:
     assert done.stderr.startswith("fxscope: --what nonsense: unknown")
     done = fxscope("try", cwd=tmp_path)
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("verb", ["run", "try", "stages"])
+def test_a_log_or_recording_is_not_run_as_a_script(tmp_path: Path, verb: str) -> None:
+    """Run, its first line would be a SyntaxError of Python's, told as the program's."""
+    (tmp_path / "trace.log").write_text('V1129 11:59:38.304000 440 x.py:1] {"str": ["a", 0]}\n')
+    (tmp_path / "run.fxscope").mkdir()
+    (tmp_path / "run.fxscope" / "session.json").write_text("{}")
+    for name in ("trace.log", "run.fxscope"):
+        done = fxscope(verb, name, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"fxscope: {name} is a recording and no program: name the script")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["run.fxscope", "trace.log"]

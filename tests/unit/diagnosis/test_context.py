@@ -12,9 +12,10 @@ from fxscope.diagnosis.context import Context
 from fxscope.source import SourceLine
 
 
-def context(argv: list[str], cwd: str | None = None, *stacks: tuple[SourceLine, ...]) -> Context:
+def context(argv: list[str], cwd: str | None = None, *stacks: tuple[SourceLine, ...], **options: Any) -> Context:
     recording: Any = SimpleNamespace(
-        session=SimpleNamespace(argv=argv, cwd=cwd), compiles=[SimpleNamespace(stack=stack) for stack in stacks]
+        session=SimpleNamespace(path="my run", argv=argv, cwd=cwd, options=options),
+        compiles=[SimpleNamespace(stack=stack) for stack in stacks],
     )
     return Context(recording)
 
@@ -48,3 +49,20 @@ def test_a_bare_log_names_the_script_by_its_stacks() -> None:
     inner = SourceLine(file="/home/me/model.py", line=4, function="forward", code="")
     assert context([], None, (inner,), (library, script, inner)).script == "'/home/me/my runs/train.py'"
     assert context([], None, (inner,)).script == "SCRIPT"
+
+
+def test_a_run_that_is_compared_has_the_options_of_the_first() -> None:
+    """Another backend breaks, recompiles and fails otherwise; what is only watched is no part of it."""
+    settings = {"recompile_limit": 64, "inductor.cpp.simdlen": None, "log_file_name": "a b"}
+    asked = context(
+        ["train.py"], None, backend="aot_eager", mode=None, dynamic=False, config=settings, save_tensors=True
+    )
+    options = (
+        "--backend aot_eager --no-dynamic --config recompile_limit=64 --config inductor.cpp.simdlen=None "
+        "--config 'log_file_name=a b' train.py"
+    )
+    assert asked.try_command("limit:64") == f"fxscope try --what limit:64 {options}"
+    again = f"fxscope run --headless -o after.fxscope {options} && fxscope "
+    assert asked.check_command("--fail-on low") == f"{again}check after.fxscope --fail-on low"
+    assert asked.diff_command() == f"{again}diff 'my run' after.fxscope"
+    assert context(["train.py"], None, config="torn", dynamic="?").try_command("dynamic").endswith("dynamic train.py")

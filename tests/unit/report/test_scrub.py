@@ -229,6 +229,22 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
         scrub(tmp_path / "in.log", tmp_path / "full", ALL)
 
 
+def test_one_log_becomes_one_log(tmp_path: Path) -> None:
+    text = 'V1129 11:59:38.304000 440 x.py:1] {"str": ["a", 0]}\n'
+    (tmp_path / "in.log").write_text(text)
+    done = scrub(tmp_path / "in.log", tmp_path / "new" / "out.log", frozenset())
+    assert (done.logs, (tmp_path / "new" / "out.log").read_text()) == (["out.log"], text)
+    for taken in ("in.log", "new/out.log"):
+        with pytest.raises(UsageError, match="exists; name a new file"):
+            scrub(tmp_path / "in.log", tmp_path / taken, ALL)
+    # A folder keeps being a folder, whatever its name, and so does what a folder of logs becomes.
+    scrub(tmp_path / "in.log", tmp_path / "shared", ALL)
+    scrub(tmp_path / "shared", tmp_path / "folder.log", ALL)
+    assert (tmp_path / "folder.log" / "in.log").is_file()
+    with pytest.raises(UsageError, match="exists; name a new folder"):
+        scrub(tmp_path / "shared", tmp_path / "in.log", ALL)
+
+
 def test_a_folder_that_cannot_be_made_is_no_fault_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
