@@ -23,6 +23,11 @@ def short_path(path: str) -> str:
     return parts[-1]
 
 
+def package_of(path: str) -> str:
+    """The installed package that a file lies in; its own name where it lies in none."""
+    return short_path(path).partition("/")[0]
+
+
 class SourceLine(msgspec.Struct, frozen=True, kw_only=True):
     """One frame of a logged stack.
 

@@ -278,6 +278,18 @@ def function_around(tree: ast.Module | None, line: int) -> ast.FunctionDef | ast
     return max(inside, key=lambda node: node.lineno, default=None)
 
 
+def function_named(tree: ast.Module | None, name: str, line: int) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The innermost function of a name that holds a line; Python counts the line of its first decorator as its first."""
+    inside = [
+        node
+        for node in (ast.walk(tree) if tree is not None else [])
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.name == name
+        and min([node.lineno, *(each.lineno for each in node.decorator_list)]) <= line <= (node.end_lineno or 0)
+    ]
+    return max(inside, key=lambda node: node.lineno, default=None)
+
+
 def _bound(node: ast.stmt) -> set[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     return {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from fxscope.diagnosis.breaks_join import join_breaks
 from fxscope.diagnosis.causes import BreakCause, cause_of, in_library
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Evidence, Finding, Severity, kinds, severity_rank
 from fxscope.diagnosis.fixes import change_of, fix_of, place_of
-from fxscope.diagnosis.statement import code_at
+from fxscope.diagnosis.statement import code_at, whole_code
 from fxscope.diagnosis.story import plain_function, resumed
 from fxscope.recording.records import GraphBreak
 from fxscope.source import short_path
@@ -30,7 +31,7 @@ def findings(context: Context) -> list[Finding]:
         file, line = site_of(found, cause)
         groups[file, line, cause.ids[0]].append((index, found, cause))
     made = [((file, line), _finding(context, members)) for (file, line, _), members in groups.items()]
-    return _merge_lines(made)
+    return join_breaks(context, _merge_lines(made))
 
 
 def _finding(context: Context, members: list[tuple[int, GraphBreak, BreakCause]]) -> Finding:
@@ -59,11 +60,11 @@ def _finding(context: Context, members: list[tuple[int, GraphBreak, BreakCause]]
         file=file,
         line=line,
         function=function,
-        code=code.strip() or code_at(file, line),
+        code=whole_code(file, line, code) or code.strip() or code_at(file, line),
         cause=_cause_sentence(found, cause, lost, ids),
         fix=fix_of(found, cause),
         gain=_gain(lost, pieces, events) + (_WAIT if _waits(context, ids) else ""),
-        verify=context.try_command(change) if change else context.check_command("--max-graph-breaks 0"),
+        verify=context.try_command(change) if change else context.diff_command(),
         evidence=[
             Evidence(
                 kind="break",
@@ -98,11 +99,8 @@ def _cause_sentence(found: GraphBreak, cause: BreakCause, skipped: bool, ids: li
     named = f" ({cause.callee.name})" if cause.callee.name and not cause.callee.name.startswith("aten._local") else ""
     text = meaning.rstrip(".") + named + "."
     if in_library(found):
-        code = found.code.strip()
-        whole = all(
-            code.count(begin) == code.count(end) for begin, end in ("()", "[]", "{}")
-        )  # no first line of several
-        text = f"{short_path(found.file)}:{found.line}{f' ({code})' if code and whole else ''}: {text}"
+        code = whole_code(found.file, found.line, found.code)
+        text = f"{short_path(found.file)}:{found.line}{f' ({code})' if code else ''}: {text}"
     if "higher-order-op" in ids[1:] and not skipped:
         return (
             text
@@ -150,14 +148,14 @@ def _gain(skipped: bool, pieces: int, events: int) -> str:
     return f"{count(events, 'break event')} fewer, and fusion across the line (counted, not timed)"
 
 
-def _merge_lines(made: list[tuple[tuple[str, int], Finding]]) -> list[Finding]:
+def _merge_lines(made: list[tuple[tuple[str, int], Finding]]) -> list[tuple[tuple[str, int], Finding]]:
     """Two causes at one line are one finding: mending the first reveals the second."""
     by_line: dict[tuple[str, int], Finding] = {}
     alone = []
     for site, finding in sorted(made, key=lambda each: -each[1].cost):
         first = by_line.get(site)
         if not site[1]:
-            alone.append(finding)
+            alone.append((site, finding))
             continue
         if first is None:
             by_line[site] = finding
@@ -172,4 +170,4 @@ def _merge_lines(made: list[tuple[tuple[str, int], Finding]]) -> list[Finding]:
             first.severity = finding.severity
         if finding.fix not in first.fix:
             first.fix += f"\nThen, at the same line ({finding.ids[0]}): {finding.fix}"
-    return [*by_line.values(), *alone]
+    return [*by_line.items(), *alone]

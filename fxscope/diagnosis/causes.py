@@ -189,6 +189,10 @@ def _by_its_line(ids: list[str], key: str, callee: Callee, found: GraphBreak) ->
     if key == "fake-kernel" and callee.name.startswith(("aten.", "prims.")):
         # Torch's own operator: nobody can be asked to register a kernel for it.
         ids, key = ["unsupported-tensor"], "nested" if "nested" in callee.name else "no-fake-of-torch"
+    if callee.name.startswith("aten.equal"):
+        ids, key = ["data-dependent-branch", *ids[1:]], "equal"
+    if key == "sort-key" and re.search(r"\bsorted\([^=]*\.items\(\)\)", found.code):
+        ids, key = ["unsupported-builtin", *ids[1:]], "sort-items"  # of pairs; no value of a tensor decides
     if ids[0] == "unreconstructable" and re.match(r"\s*ctx\.", found.code):
         ids, key = ["autograd-function"], "autograd-function"
     if key == "id" and "deepcopy(" in found.user_code:

@@ -119,7 +119,7 @@ def _tiny(context: Context, compiles: list[Compile]) -> list[Finding]:
             cause="Every compiled graph holds almost nothing, so checking its guards and calling it costs about what it saves.",
             fix="Compile a larger function: the whole model or training step instead of single small functions.",
             gain="the call overhead (modelled: some 10 to 50 microseconds per call)",
-            verify=context.check_command("--max-graph-breaks 0"),
+            verify=context.diff_command(),
             evidence=_evidence(tiny),
             cost=float(calls),
         )

@@ -15,7 +15,8 @@ from fxscope.diagnosis.registry import advice, lookup
 from fxscope.diagnosis.rewrites import rewrite
 from fxscope.diagnosis.statement import code_at, statement_at
 from fxscope.recording.records import Failure, GraphBreak
-from fxscope.recording.userline import is_user_file
+from fxscope.recording.userline import is_torch_file, is_user_file
+from fxscope.source import short_path
 
 _NO_FAKE = re.compile(
     r"no fake impl registered|register_fake|no meta (?:kernel|function)|Meta' backend|MetaTensor|UnsupportedFakeTensor|"
@@ -25,7 +26,7 @@ _NO_FAKE = re.compile(
 _ACROSS = re.compile(
     r"backward through the graph a second time|saved tensors after they have already been freed|donated buffer|external grad_fn|"
     r"already consumed grad_fn|does not require grad and does not have a grad_fn|tensors used in the graph (?:may|appears to) not|"
-    r"does not currently support double backward|grad_fn linkage|torch\.autograd\.grad\(\) consumes|output that requires grad",
+    r"view was created inside a custom Function|does not currently support double backward|grad_fn linkage|torch\.autograd\.grad\(\) consumes|output that requires grad",
     re.IGNORECASE,
 )
 # Raised while AOTAutograd traces the joint graph: forward is fine, what some backward returns is not.
@@ -47,6 +48,10 @@ _ACROSS_FIXES = {
         "Something that backward needs was overwritten after the forward. Write out of place (x = x + 1), or clone before; with CUDA graphs "
         '(mode="reduce-overhead") also clone outputs that are kept for the next step, and call torch.compiler.cudagraph_mark_step_begin() before each.'
     ),
+    "created inside a custom Function": (
+        "What a compiled graph (to autograd a custom Function) returned is, or shares memory with, what it was given, and is written to in place. Return a copy, "
+        "return x.clone(), from the compiled function, or write out of place; eager autograd follows such writes, across this border it cannot."
+    ),
     "does not require grad": (
         "What backward() starts from has no history: the loss was computed under no_grad or inference_mode, detached, or turned into a number (.item()) "
         "and back inside of the compiled function. Return the loss as a tensor, computed with gradients on."
@@ -54,6 +59,10 @@ _ACROSS_FIXES = {
 }
 # An operation that fails while it is traced raises there and then, through the program's own handler. Tried with view(n, -1).
 _CAUGHT = "The program catches that error itself, but not while compiling: there it ends the compiled call."
+_CALL_BEFORE = (
+    "Put torch.compiler.disable on the function that holds the try, or, where it is a package's, on a function of yours around the call that leads there. "
+    "Where its answer is kept (is this package installed?), calling it once before the first compiled call is enough."
+)
 _ASK_FIRST = (
     "Ask before instead of catching after: a test of sizes or dtypes (if x.numel() % n == 0:) is traced like any other code. "
     "Or put torch.compiler.disable on the function that holds the try."
@@ -128,7 +137,7 @@ def _finding(context: Context, members: list[tuple[int, Failure]]) -> Finding:
         ids=ids,
         category="failure",
         severity=severity,
-        title=f"{failure.type}: {headline(failure.message)}",
+        title=f"{failure.type}: {headline(failure.message)}".removesuffix(": "),
         file=file,
         line=line,
         function=compile_.function if compile_ else "",
@@ -137,7 +146,7 @@ def _finding(context: Context, members: list[tuple[int, Failure]]) -> Finding:
         cause=cause,
         fix=fix,
         gain="the function runs compiled" if went_on else "the program runs",
-        verify=context.try_command(change) if change else context.check_command("--max-graph-breaks 0"),
+        verify=context.try_command(change) if change else context.diff_command(),
         change=change,
         evidence=[
             Evidence(
@@ -277,9 +286,10 @@ def _dynamo(failure: Failure) -> tuple[list[str], str, str]:
     if failure.phase == "fullgraph" or failure.type in ("Unsupported", "ResumePrologueTracingError"):
         ids = ["fullgraph-error", *(id_ for id_ in cause.ids if id_ != "frame-skipped")]
         return ids, f"fullgraph=True allows no graph break, and here is one: {record.kind}.", fix
+    statement = statement_at(file, line, code_at(file, line))
+    caught = statement is not None and statement.handler is not None
     if failure.type in ("TorchRuntimeError", "UserError", "ObservedException") or "fake tensor" in message:
-        statement = statement_at(file, line, code_at(file, line))
-        if statement is not None and statement.handler is not None:
+        if caught:
             return (
                 ["exception"],
                 f"The operation fails on these shapes or dtypes ({_reason(message)}). {_CAUGHT}",
@@ -290,7 +300,10 @@ def _dynamo(failure: Failure) -> tuple[list[str], str, str]:
             f"The operation fails already on shapes and dtypes: {_reason(message)}",
             advice("user-error", detail=_reason(message)),
         )
-    return ["dynamo-internal"], f"Dynamo itself failed: {_reason(message)}", advice("internal")
+    if caught and not is_torch_file(file):
+        where = f"{short_path(file)}:{line}"
+        return ["exception"], f"{where} raises {failure.type} ({_reason(message)}). {_CAUGHT}", _CALL_BEFORE
+    return ["dynamo-internal"], f"Dynamo itself failed: {_reason(message) or _raised_at(failure)}", advice("internal")
 
 
 def _as_break(failure: Failure) -> GraphBreak:
@@ -320,6 +333,11 @@ def headline(message: str) -> str:
     """The first line of an error text, or the reason where that only announces it (``backend='x' raised:``)."""
     first = _first_line(message)
     return _reason(message)[:200] if first.endswith("raised:") else first
+
+
+def _raised_at(failure: Failure) -> str:
+    """What an exception without a message has to tell."""
+    return f"{failure.type} without a message, raised at {short_path(failure.file)}:{failure.line}"
 
 
 def _reason(message: str) -> str:

@@ -15,7 +15,7 @@ from fxscope.diagnosis.rewrites_data import gather, indexed_by_tensor, is_for_pe
 from fxscope.diagnosis.statement import Statement, code_at, source_tree, statement_at
 from fxscope.recording.records import GraphBreak
 from fxscope.recording.userline import is_torch_file
-from fxscope.source import short_path
+from fxscope.source import package_of
 
 # What a change of settings can do without an edit, by advice key.
 _CHANGES = {
@@ -91,7 +91,11 @@ def fix_of(found: GraphBreak, cause: BreakCause) -> str:
     elif "frame-skipped" in cause.ids and "in a for/while loop" in found.reason:
         parts.append(advice("loop-break"))
     if in_library(found) and not is_torch_file(found.file):
-        parts.append(advice("not-yours", name=short_path(found.file).partition("/")[0]))
+        package = package_of(found.file)
+        # A setting can be made from outside; an edit is for whoever works on the package.
+        told = "\n".join(part for part in parts if part)
+        setting = f"torch._dynamo.config.ignore_logging_functions.add(logging.Logger.{method})" if method else ""
+        parts = [f"{not_yours(package, change_of(found, cause), setting)} {told}"]
     return "\n".join(part for part in parts if part)
 
 
@@ -129,6 +133,22 @@ def name_of(found: GraphBreak, cause: BreakCause) -> str:
     )
     own = next((call for call in calls if not hasattr(builtins, call)), "")
     return f"`{own}` (it runs into {name})" if own and name else f"`{own}`" if own else name
+
+
+def not_yours(package: str, change: str, setting: str = "") -> str:
+    """What can be done about a package's own line, and the words that lead over to what the package could do.
+
+    Args:
+        package: Its name.
+        change: What ``fxscope try --what`` can try, "" for nothing.
+        setting: What else can be set from outside.
+    """
+    kind, _, value = change.partition(":")
+    setting = f"torch._dynamo.config.{value.replace('=', ' = ')}" if kind == "config" else setting
+    setting = "torch.compile(..., dynamic=True)" if kind == "dynamic" else setting
+    return (
+        advice("not-yours-set" if setting else "not-yours", name=package, setting=setting) + f"\nIn {package} itself:"
+    )
 
 
 # Tried with 2.13: with torch's hint the index is still asked for its number, and the graph ends there all the same.

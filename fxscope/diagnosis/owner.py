@@ -29,12 +29,21 @@ _GROWS = frozenset(
 )
 
 
+_OF_A_MODULE = re.compile(
+    r"\bModule\b|\bnn\.|\bdef forward\b|\bregister_(buffer|parameter|module|\w*hook)\b|\badd_module\b|\.training\b"
+)
+
+
 def is_plain_object(frame: Frame) -> bool:
-    """``self`` of the frame's function is known to be no ``nn.Module``: its class is in the file, with plain bases only."""
+    """``self`` of the frame's function is known to be no ``nn.Module``.
+
+    Its class is in the file, with plain bases only, or with bases of elsewhere and nothing in it that only a module has.
+    """
     tree = source_tree(frame.file)
     for node in ast.walk(tree) if tree is not None else []:
         if isinstance(node, ast.ClassDef) and any(_begins_at(each, frame.line) for each in node.body):
-            return all(ast.unparse(base) in ("object", "ABC", "abc.ABC", "NamedTuple") for base in node.bases)
+            plain = all(ast.unparse(base) in ("object", "ABC", "abc.ABC", "NamedTuple") for base in node.bases)
+            return plain or not _OF_A_MODULE.search(ast.unparse(node))
     return False
 
 

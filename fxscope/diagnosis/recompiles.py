@@ -7,15 +7,18 @@ from collections import Counter
 
 from fxscope.diagnosis.context import Context, short_seconds
 from fxscope.diagnosis.findings import Evidence, Finding, Severity, kinds
+from fxscope.diagnosis.fixes import not_yours
 from fxscope.diagnosis.forbidden import join_forbidden
 from fxscope.diagnosis.frames import frames
 from fxscope.diagnosis.guards import name_of
 from fxscope.diagnosis.remedies import remedy
+from fxscope.diagnosis.remedies_size import Remedy
 from fxscope.diagnosis.remedies_value import listed
 from fxscope.diagnosis.sizes_join import join_sizes
 from fxscope.diagnosis.statement import code_at
 from fxscope.diagnosis.story import Change, Frame
-from fxscope.recording.userline import is_user_file
+from fxscope.recording.userline import is_torch_file, is_user_file
+from fxscope.source import package_of
 from fxscope.words import count
 
 # One recompile of these kinds mends itself or is meant: a fact worth knowing, not a fault.
@@ -80,9 +83,7 @@ def _finding(context: Context, frame: Frame) -> Finding:
     lead = remedies[0] if remedies else None
     verify = ""
     if severity != "info":
-        verify = (
-            context.try_command(lead.change) if lead and lead.change else context.check_command("--max-recompiles 1")
-        )
+        verify = context.try_command(lead.change) if lead and lead.change else context.diff_command()
     return Finding(
         ids=ids,
         category="recompiles",
@@ -93,13 +94,26 @@ def _finding(context: Context, frame: Frame) -> Finding:
         function=frame.caller or frame.name,
         code=code_at(file, line) or (change.line.code.strip() if change and change.line and not frame.resumed else ""),
         cause=_cause(context, frame, change),
-        fix="\n".join(dict.fromkeys(each.fix for each in remedies)) or kinds()["recompile-limit"].meaning,
+        fix=_beyond_reach(frame, severity, lead) + "\n".join(dict.fromkeys(each.fix for each in remedies))
+        or kinds()["recompile-limit"].meaning,
         gain=_gain(frame, compiled),
         verify=verify,
         evidence=_evidence(frame),
         cost=frame.seconds + compiled + (50.0 if frame.limited else 0.0),
         change=lead.change if lead else "",
     )
+
+
+def _beyond_reach(frame: Frame, severity: Severity, lead: Remedy | None) -> str:
+    """What can be done from outside where a package's own code calls its own function with arguments that nobody else gives."""
+    of_package = frame.inner or (bool(frame.changes) and frame.changes[0].name.startswith("self."))
+    # The log shortens a path; a line of the user's that asked is one of the file that the call stands in.
+    asked = {change.guard.asked_file for change in frame.changes if change.guard.asked_file}
+    own = is_user_file(frame.file) or any(frame.place[0].replace("\\", "/").endswith(file) for file in asked)
+    as_it_should_be = severity in ("info", "low") or (lead is not None and "as it should be" in lead.fix)
+    if as_it_should_be or own or is_torch_file(frame.file) or not of_package:
+        return ""
+    return not_yours(package_of(frame.file), lead.change if lead else "") + " "
 
 
 def _causes(frame: Frame) -> list[tuple[str, str]]:

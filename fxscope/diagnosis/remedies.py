@@ -39,9 +39,21 @@ def _grad_mode(frame: Frame, change: Change) -> Remedy:
                 "and each is a graph. Run the warm-up in the mode that counts, and make the inputs in the mode in which they are used."
             )
         )
-    if change.guard.kind == "requires_grad":
+    if change.guard.kind == "requires_grad" and (change.guard.source or "").startswith("L['self']"):
         return Remedy(
-            fix=f"{change.name} requires gradients in some calls only: two graphs. Call x.detach() or requires_grad_() the same way every time, or accept both graphs."
+            fix=(
+                f"{change.name} is state that a call leaves behind: with a history of gradients after a call that has them, without one before. That is one graph more and no "
+                f"more than that. To have one only, and to cut the history between steps, detach it before each call: {change.name} = {change.name}.detach()."
+            )
+        )
+    if change.guard.kind == "requires_grad" and frame.inner:
+        return Remedy(
+            fix=f"{change.name} of {frame.name} requires gradients in some calls of other library code only: two graphs, and no more than that."
+        )
+    if change.guard.kind == "requires_grad":
+        argument = argument_of(change.name or "x")
+        return Remedy(
+            fix=f"{change.name} requires gradients in some calls only: two graphs. Call {argument}.detach() or {argument}.requires_grad_() the same way every time, or accept both graphs."
         )
     also = (
         " Autocast is on in one of them and off in the other: put evaluation under the same torch.autocast as training, or it computes in float32."

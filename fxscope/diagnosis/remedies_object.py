@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
+from fxscope.diagnosis.ahead import function_named
 from fxscope.diagnosis.owner import grown_at, set_at
 from fxscope.diagnosis.remedies_size import Remedy
 from fxscope.diagnosis.remedies_value import listed
+from fxscope.diagnosis.statement import source_tree
 from fxscope.diagnosis.story import Change, Frame
 from fxscope.source import short_path
 
@@ -16,16 +19,24 @@ def container_size(frame: Frame, change: Change) -> Remedy:
     name = change.name
     if name.startswith("self.state[") and re.search(r"[\\/]torch[\\/]optim[\\/]", frame.file):
         return Remedy(fix="The optimizer makes its state in the first step, which is one recompile and no more.")
-    if frame.inner and (not name or "kw" in name):
+    kind = _variadic(frame, name)
+    if frame.inner and kind == "keywords":
         return Remedy(
             fix=(
                 f"{frame.name} in {short_path(frame.file)} is called by other library code with two sets of keywords (in generate: prefill and decode). "
                 "A graph for each is as it should be."
             )
         )
-    if not name or "kw" in name:
+    if kind == "keywords":
         return Remedy(
             fix=f"Always pass the same keywords (give the absent one a neutral value), so that {name or 'the keyword dict'} keeps its keys."
+        )
+    if kind == "positions" and not frame.inner:
+        return Remedy(
+            fix=(
+                f"The number of arguments in *{name} ({listed(frame.values.get(name, []))}) changes, and every number of them is a graph. "
+                "Always pass the same number, or one tensor instead of them (torch.stack), whose first size then becomes dynamic."
+            )
         )
     if name in frame.strings:
         return Remedy(
@@ -56,6 +67,19 @@ def container_size(frame: Frame, change: Change) -> Remedy:
             f"torch.stack(list({name}.values())) for a dict or torch.stack({name}) for a list; its first size then becomes dynamic. Or pad to a fixed length."
         )
     )
+
+
+def _variadic(frame: Frame, name: str) -> Literal["keywords", "positions", ""]:
+    """What a container of arguments is: that of a ``**`` or a ``*`` parameter, by the function's text, else by the habits of names."""
+    if not name:
+        return "keywords"
+    function = function_named(source_tree(frame.file), frame.name.rpartition(".")[2], frame.line)
+    if function is not None:
+        kwarg, vararg = function.args.kwarg, function.args.vararg
+        if kwarg is not None and kwarg.arg == name:
+            return "keywords"
+        return "positions" if vararg is not None and vararg.arg == name else ""
+    return "keywords" if re.fullmatch(r"\w*(kwargs|kwds|kw)", name) else ""
 
 
 def none_or_tensor(frame: Frame, change: Change) -> Remedy:
@@ -112,6 +136,11 @@ def shared_code(frame: Frame, change: Change) -> Remedy:
 
 def object_identity(frame: Frame, change: Change) -> Remedy:
     """Another object in each call."""
+    if change.guard.kind == "type":
+        found = re.search(r"type=<class '(?:[\w.]*\.)?(\w+)'>", change.guard.guard)
+        return Remedy(
+            fix=f"{change.name or 'An argument'} is {f'of the class {found[1]}' if found else 'of one class'} in one call and of another class in others: a graph per class, which is the least. Pass one class, or accept them."
+        )
     return Remedy(
         fix=f"{change.name or 'An argument'} is another object in each call: make it once, outside of the loop, and pass the same one (functions, lambdas, partials, classes and generators are guarded by identity)."
     )

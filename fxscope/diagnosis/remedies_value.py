@@ -96,7 +96,8 @@ def _attribute_number(frame: Frame, change: Change, value: float) -> Remedy:
         begun = begun_at(frame, change)
         if begun is not None and not _makes_number(*begun):
             begun = None
-        first = begun[1] if begun else frame.values.get(name, [str(value)])[0]
+        numbers = [each for each in frame.values.get(name, []) if isinstance(_literal(each), (int, float))]
+        first = begun[1] if begun else (numbers or [str(value)])[0]
         make = f"self.register_buffer({attribute!r}, torch.tensor({first}))"
         then = (
             f"then `{made[0].code}` is part of the graph"
@@ -105,7 +106,7 @@ def _attribute_number(frame: Frame, change: Change, value: float) -> Remedy:
         )
         return Remedy(
             fix=(
-                f"Make {name} a buffer, which is data and no constant. before (in __init__):\n    {begun[0]}\nafter:\n    {make}\n"
+                f"Make {name} a buffer, which is data and no constant.\nbefore (in __init__):\n    {begun[0]}\nafter:\n    {make}\n"
                 if begun
                 else f"Where {name} is set first, make it a buffer: {make.replace('self.', f'{owner}.', 1)};\n"
             )
@@ -117,7 +118,7 @@ def _attribute_number(frame: Frame, change: Change, value: float) -> Remedy:
         )
     return Remedy(
         fix=(
-            f"Keep {name} as a tensor: before:\n    {name} = {value}\nafter:\n    {name} = torch.tensor({value})\n"
+            f"Keep {name} as a tensor.\nbefore:\n    {name} = {value}\nafter:\n    {name} = torch.tensor({value})\n"
             "then its value is data, not a constant; what Python decides by it (if, min(), range) must become torch operations (torch.where, torch.clamp). "
             "As a plain number on an object that is no nn.Module it costs one recompile, after which it is dynamic; "
             "torch.compile(..., dynamic=True) saves that one."

@@ -9,6 +9,7 @@ from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.guards import TWO_SIZES, guarded_source, name_of
 from fxscope.diagnosis.owner import is_enum, own_constant
 from fxscope.diagnosis.program import files_of, static_marks
+from fxscope.diagnosis.statement import loop_around
 from fxscope.diagnosis.story import Change, Frame
 from fxscope.recording.guards import flat
 from fxscope.recording.records import ShapeEvent
@@ -244,9 +245,12 @@ def _specialize(change: Change, event: ShapeEvent | None) -> None:
         )
     if event is None:
         return
-    code = event.line.code if event.line else ""
     change.line = change.line or event.line
-    lead = "unrolled-loop" if _LOOP.search(code) and event.kind == "specialization" else "shape-expression"
+    lead = "shape-expression"
+    if event.kind == "specialization" and event.line is not None:
+        loop = event.line if _LOOP.search(event.line.code) else loop_around(event.line)
+        if loop is not None:
+            lead, change.line = "unrolled-loop", loop
     if change.guard.kind == "number" and lead == "shape-expression":
         return  # a plain number stays what it was; the line says where it is used as a constant
     change.ids = (lead, *(id_ for id_ in change.ids if id_ != lead))

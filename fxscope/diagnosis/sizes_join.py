@@ -1,4 +1,4 @@
-"""Sizes that changed once and are dynamic since, told once per call of the user's: behind graph breaks every piece has a recompile of its own."""
+"""Sizes that changed once and are dynamic since (and gradients that are there since), told once per call of the user's: behind graph breaks every piece has a recompile of its own."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from fxscope.words import count
 
 _FEW = 3  # fewer findings than this are told one by one
 _SIZES = frozenset({"dynamic-size", "changing-number", "break-value"})
+_GRADIENTS = frozenset({"grad-mode"})
 _NAMED = 4
 
 
 def join_sizes(context: Context, found: list[Finding]) -> list[Finding]:
-    """Benign recompiles of library functions for sizes, at one line of the user's, as one finding.
+    """Benign recompiles of library functions for sizes, and for gradients, at one line of the user's, as one finding of each.
 
     Args:
         context: The recording.
         found: Findings of recompiles, a function each.
     """
-    groups: dict[tuple[str, int], list[Finding]] = defaultdict(list)
+    groups: dict[tuple[str, int, frozenset[str]], list[Finding]] = defaultdict(list)
     for finding in found:
-        if finding.severity == "info" and set(finding.ids) <= _SIZES and _in_library(context, finding):
-            groups[finding.file, finding.line].append(finding)
+        kind = next((each for each in (_SIZES, _GRADIENTS) if set(finding.ids) <= each), None)
+        if kind is not None and finding.severity == "info" and _in_library(context, finding):
+            groups[finding.file, finding.line, kind].append(finding)
     joined = {id(each): group for group in groups.values() if len(group) >= _FEW for each in group}
     kept = []
     for finding in found:
@@ -50,19 +52,23 @@ def _one_of(context: Context, group: list[Finding]) -> Finding:
     seconds = sum(compile_.seconds or 0.0 for row in rows if (compile_ := context.by_key.get(row.key)) is not None)
     first = group[0]
     first.ids = list(dict.fromkeys(id_ for finding in group for id_ in finding.ids))
-    first.title = (
-        f"{count(len(rows), 'recompile')} of {len(group)} functions that one call reaches: sizes that became dynamic"
-    )
-    first.cause = (
-        f"Sizes of what this call is given changed, so each function behind a graph break ({', '.join(names[:_NAMED])}{more}) was compiled once more, "
-        "with symbolic sizes; from then on they are dynamic, and nothing more will come of it."
-    )
-    first.fix = (
-        "torch.compile(..., dynamic=True) saves these recompiles, or torch._dynamo.mark_dynamic on the arguments whose sizes change, before the first call. "
-        "Every graph break less is one function less that recompiles."
-    )
+    why = "gradients in some calls" if first.ids == ["grad-mode"] else "sizes that became dynamic"
+    first.title = f"{count(len(rows), 'recompile')} of {len(group)} functions that one call reaches: {why}"
+    functions = f"each function behind a graph break ({', '.join(names[:_NAMED])}{more}) was compiled once more"
+    if first.ids == ["grad-mode"]:
+        first.cause = f"Tensors that this call hands on need gradients in some calls and not in others, so {functions}; nothing more will come of it."
+        first.fix = "Nothing is to be done: two graphs of each are the least. Every graph break less is one function less that recompiles."
+    else:
+        first.cause = (
+            f"Sizes of what this call is given changed, so {functions}, "
+            "with symbolic sizes; from then on they are dynamic, and nothing more will come of it."
+        )
+        first.fix = (
+            "torch.compile(..., dynamic=True) saves these recompiles, or torch._dynamo.mark_dynamic on the arguments whose sizes change, before the first call. "
+            "Every graph break less is one function less that recompiles."
+        )
+        first.change = "dynamic"
     first.gain = f"{count(len(rows), 'graph')} fewer; {short_seconds(seconds)} of compile time (measured)"
     first.evidence = evidence
     first.cost = sum(finding.cost for finding in group)
-    first.change = "dynamic"
     return first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import os
 import stat
 from functools import lru_cache
@@ -10,7 +11,10 @@ from typing import Any
 
 import msgspec
 
+from fxscope.source import SourceLine
+
 _LARGEST = 2_000_000  # bytes of a source file that is worth parsing for one line
+_LONGEST = 200  # characters of a statement of several lines that are shown
 _DEEPEST = 150  # levels of a tree: ast's own walkers recurse, and Python stops them at about 330
 _UNPARSED = (SyntaxError, ValueError, RecursionError, MemoryError)
 
@@ -135,6 +139,44 @@ def statement_at(path: str, line: int, code: str) -> Statement | None:
                 node=node, text=_dedent(segment, node.col_offset), whole=True, after=after, handler=handler
             )
     return _parse_line(logged)
+
+
+def loop_around(line: SourceLine) -> SourceLine | None:
+    """The innermost ``for`` over a range that is no constant around a line, in the same function: what unrolls it; None where nobody knows."""
+    tree = source_tree(line.file)
+    if tree is None or code_at(line.file, line.line) != line.code.strip():
+        return None
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        and node.lineno < line.line <= (node.end_lineno or 0)
+    ]
+    loop = max(around, key=lambda node: node.lineno, default=None)
+    if not isinstance(loop, (ast.For, ast.AsyncFor)) or not isinstance(loop.iter, ast.Call):
+        return None
+    ranged = ast.unparse(loop.iter.func) == "range" and not all(
+        isinstance(each, ast.Constant) for each in loop.iter.args
+    )
+    if not ranged:
+        return None
+    return SourceLine(file=line.file, line=loop.lineno, function=line.function, code=code_at(line.file, loop.lineno))
+
+
+def whole_code(path: str, line: int, code: str) -> str:
+    """The logged line; where it is the first of several, its statement (the head of a block) on one line, "" where nobody knows it."""
+    logged = code.strip()
+    if all(logged.count(begin) == logged.count(end) for begin, end in ("()", "[]", "{}")):
+        return logged
+    found = statement_at(path, line, code)
+    if found is None or not found.whole:
+        return ""
+    head = copy.copy(found.node)
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        if getattr(head, block, None):
+            setattr(head, block, [])
+    text = " ".join(ast.unparse(head).split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _innermost(tree: ast.Module, line: int) -> tuple[ast.stmt, ast.stmt | None, list[ast.stmt] | None] | None:

@@ -105,6 +105,6 @@ def _finding(context: Context, differing: dict[str, tuple[Any, Any]]) -> Finding
         fix="Set it in that thread as well, before its first call (of a ThreadPoolExecutor, in its initializer=):\n"
         + "\n".join(f"    {name} = {value!r}" for name, (value, _) in differing.items()),
         gain="the other thread compiles as the main one does",
-        verify=context.check_command("--max-graph-breaks 0"),
+        verify=context.diff_command(),
         evidence=[Evidence(kind="note", text=text)],
     )

@@ -12,17 +12,18 @@ import pytest
 from rich.console import Console
 
 from fxscope.diagnosis import frames
-from fxscope.diagnosis.breaks import _cause_sentence
+from fxscope.diagnosis.breaks import _cause_sentence, findings
 from fxscope.diagnosis.causes import cause_of
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Finding
-from fxscope.diagnosis.fixes import fix_of
+from fxscope.diagnosis.fixes import change_of, fix_of
 from fxscope.diagnosis.frames import _nearest
 from fxscope.diagnosis.guards import cause_of_guard
 from fxscope.diagnosis.nothing import _other_method
 from fxscope.diagnosis.recompiles import _severity, ids_of
 from fxscope.diagnosis.remedies_size import dynamic_size
 from fxscope.diagnosis.sharpen import _entry_number
+from fxscope.diagnosis.statement import whole_code
 from fxscope.diagnosis.story import Change, Frame
 from fxscope.diagnosis.uncalled import other_method
 from fxscope.recording.breaks import BreakText
@@ -53,9 +54,109 @@ def broken(line: int) -> GraphBreak:
 
 def test_a_line_of_a_package_is_not_advised_to_be_rewritten_only() -> None:
     fix = fix_of(broken(3), cause_of(broken(3)))
-    assert "The line belongs to acme" in fix
+    assert "The code there belongs to acme" in fix
     assert "infer.py" not in fix  # whoever prints it has said where
     assert PACKAGE not in fix
+
+
+def test_what_nobody_can_edit_begins_with_what_can_be_done() -> None:
+    """What is the caller's comes first, a setting where there is one; an edit is the package's own."""
+    told = "The code there belongs to acme and is not yours to edit: try torch._dynamo.config.capture_dynamic_output_shape_ops = True, or compile"
+    assert fix_of(broken(3), cause_of(broken(3))).startswith(told)
+    row = broken(3)
+    row.gb_id, row.kind, row.code = (
+        "GB0291",
+        "logging.Logger method not supported for non-export cases",
+        "logger.info(x)",
+    )
+    row.context = row.explanation = "method: <bound method Logger.info of <Logger acme (WARNING)>>.info"
+    assert (
+        "not yours to edit: try torch._dynamo.config.ignore_logging_functions.add(logging.Logger.info), or compile"
+        in fix_of(row, cause_of(row))
+    )
+    row = broken(3)
+    row.gb_id, row.kind, row.code, row.explanation = "GB0170", "Data-dependent branching", "if x.any():", ""
+    fix = fix_of(row, cause_of(row))
+    assert fix.startswith(
+        "The code there belongs to acme and is not yours to edit: compile the parts that do not reach it"
+    )
+    assert "\nIn acme itself: Make the choice on the device" in fix
+
+
+def test_breaks_all_over_a_package_are_one_finding() -> None:
+    """One change of the caller's takes all of them away; a setting has a finding of its own."""
+    rows = []
+    for line in (3, 5, 7, 9, 11):
+        row = broken(line)
+        if line < 11:
+            row.gb_id, row.kind, row.code, row.explanation = "GB0170", "Data-dependent branching", "if x.any():", ""
+        row.count = line
+        rows.append(row)
+    rows[1].skipped_frame = True
+    recording: Any = SimpleNamespace(
+        graph_breaks=rows,
+        compiles=[],
+        totals=SimpleNamespace(graphs=2),
+        session=SimpleNamespace(path="run", argv=["infer.py"], cwd=None, options={}),
+    )
+    whole, alone = sorted(findings(Context(recording)), key=lambda finding: -len(finding.evidence))
+    assert whole.title == "24 break events at 4 lines of acme that this call reaches; functions of it run eager"
+    assert (whole.file, whole.line, whole.severity, len(whole.evidence)) == ("/home/me/infer.py", 7, "high", 4)
+    assert whole.ids == ["data-dependent-branch", "library-code", "frame-skipped"]
+    assert whole.verify.endswith("&& fxscope diff run after.fxscope")
+    assert (alone.change, alone.ids[0]) == ("config:capture_dynamic_output_shape_ops=True", "dynamic-output-shape")
+    rows.pop(0)
+    assert len(findings(Context(recording))) == 4
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "gb_id", "context", "ids", "advice"),
+    [
+        (
+            "if torch.equal(a, b):",
+            "Data dependent operator",
+            "GB0033",
+            "aten.equal.default",
+            "data-dependent-branch",
+            "(a == b).all()",
+        ),
+        (
+            "for k, v in sorted(kw.items()):",
+            "sort with non-constant keys",
+            "GB0207",
+            "TupleVariable()",
+            "unsupported-builtin",
+            "key=lambda item: item[0]",
+        ),
+        (
+            "for v in sorted(xs):",
+            "sort with non-constant keys",
+            "GB0207",
+            "TensorVariable()",
+            "data-dependent-branch",
+            "argsort",
+        ),
+    ],
+)
+def test_no_setting_captures_a_comparison_of_tensors(
+    code: str, kind: str, gb_id: str, context: str, ids: str, advice: str
+) -> None:
+    row = GraphBreak(
+        site="a.py:3",
+        file="/home/me/a.py",
+        line=3,
+        code=code,
+        gb_id=gb_id,
+        kind=kind,
+        context=context,
+        user_file="/home/me/a.py",
+        user_line=3,
+        user_code=code,
+    )
+    cause = cause_of(row)
+    assert cause.ids[0] == ids
+    assert advice in fix_of(row, cause)
+    assert change_of(row, cause) == ""
 
 
 def test_one_advice_is_printed_once() -> None:
@@ -90,6 +191,23 @@ def test_a_call_is_compared_with_the_entry_of_its_own_kind() -> None:
     assert (guard.entry, cause.ids) == ("0/0", ("dynamic-size", "container-size"))
     alone = Recompile(id="0/1", key="0/1", failed=[parse_reason(reasons[0])])
     assert _nearest(alone, resumed=False)[1].ids == ("container-size",)
+
+
+def test_a_statement_of_several_lines_is_shown_whole(tmp_path: Path) -> None:
+    file = tmp_path / "layer.py"
+    file.write_text(
+        "def f(x, m):\n    y = gather(\n        x,  # rows\n        m.nonzero(),\n    )\n"
+        "    if all(\n        (x > 0).any()\n        for _ in m\n    ):\n        y = y + 1\n    return g(\n"
+        + "x,\n" * 100
+        + ")\n"
+    )
+    assert whole_code(str(file), 2, "    y = gather(") == "y = gather(x, m.nonzero())"
+    assert whole_code(str(file), 6, "if all(") == "if all(((x > 0).any() for _ in m)):"
+    assert whole_code(str(file), 10, "y = y + 1") == "y = y + 1"
+    assert whole_code(str(file), 11, "return g(").startswith("return g(x, x, x,")
+    assert whole_code(str(file), 11, "return g(")[198:] == "x…"
+    # Another version of the library lies here, or none: the first line alone would mislead.
+    assert whole_code(str(file), 2, "z = scatter(") == whole_code(str(tmp_path / "no.py"), 2, "y = gather(") == ""
 
 
 def test_generate_of_a_compiled_module_is_told_beside_what_was_compiled(tmp_path: Path) -> None:

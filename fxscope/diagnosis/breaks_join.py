@@ -1,0 +1,76 @@
+"""Breaks at many lines of one package, told once per call of the user's: no line of them is the user's, and one change takes them all away."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from fxscope.diagnosis.context import Context
+from fxscope.diagnosis.findings import Finding, kinds, severity_rank
+from fxscope.diagnosis.registry import advice
+from fxscope.recording.userline import is_torch_file, is_user_file
+from fxscope.source import base_name, package_of
+from fxscope.words import count
+
+_FEW = 4  # fewer lines than this are told one by one
+_NAMED = 6
+
+
+def join_breaks(context: Context, found: list[tuple[tuple[str, int], Finding]]) -> list[Finding]:
+    """Findings whose breaks lie in one package, reached by one line of the user's, as one.
+
+    What a setting mends stays by itself: that setting is its fix.
+
+    Args:
+        context: The recording.
+        found: Findings of breaks, each with the file and line of the break, in their order.
+    """
+    groups: dict[tuple[str, int, str], list[tuple[int, Finding]]] = defaultdict(list)
+    for (file, line), finding in found:
+        if (
+            finding.category == "breaks"
+            and not finding.change
+            and _in_package(file)
+            and (finding.file, finding.line) != (file, line)
+        ):
+            groups[finding.file, finding.line, package_of(file)].append((line, finding))
+    joined = {id(finding): key for key, group in groups.items() if len(group) >= _FEW for _, finding in group}
+    lines = {
+        key: [f"{base_name(file)}:{line}" for (file, line), finding in found if joined.get(id(finding)) == key]
+        for key in set(joined.values())
+    }
+    kept, told = [], set()
+    for _, finding in found:
+        key = joined.get(id(finding))
+        if key is None:
+            kept.append(finding)
+        elif key not in told:
+            told.add(key)
+            kept.append(_one_of(context, [each for _, each in groups[key]], key[2], lines[key]))
+    return kept
+
+
+def _in_package(file: str) -> bool:
+    return bool(file) and not is_user_file(file) and not is_torch_file(file)
+
+
+def _one_of(context: Context, group: list[Finding], package: str, lines: list[str]) -> Finding:
+    first = min(group, key=lambda finding: severity_rank(finding.severity))
+    causes = [id_ for id_, _ in Counter(finding.ids[0] for finding in group).most_common()]
+    rest = [id_ for finding in group for id_ in finding.ids[1:] if id_ != "frame-skipped"]
+    skipped = any("frame-skipped" in finding.ids for finding in group)
+    evidence = [each for finding in group for each in finding.evidence]
+    events = sum(context.recording.graph_breaks[each.index].count for each in evidence if each.kind == "break")
+    more = f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
+    first.ids = list(dict.fromkeys([*causes, *rest, *(["frame-skipped"] if skipped else [])]))
+    first.title = f"{count(events, 'break event')} at {len(lines)} lines of {package} that this call reaches" + (
+        "; functions of it run eager" if skipped else ""
+    )
+    meanings = " ".join(f"{kinds()[id_].meaning.rstrip('.')}." for id_ in causes[:2])
+    first.cause = f"{package} ({', '.join(lines[:_NAMED])}{more}): {meanings}" + (
+        " Functions that Dynamo cannot resume run eager, whole or in part." if skipped else ""
+    )
+    first.fix = advice("not-yours", name=package)
+    first.gain = f"{count(events, 'break event')} fewer, and what stays compiled is one graph (counted, not timed)"
+    first.evidence = evidence
+    first.cost = sum(finding.cost for finding in group)
+    return first

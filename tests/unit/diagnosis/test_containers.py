@@ -1,0 +1,95 @@
+"""What a container whose length changed is: told by the function that has it, not by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fxscope.diagnosis.remedies import remedy
+from fxscope.diagnosis.statement import loop_around
+from fxscope.diagnosis.story import Change, Frame
+from fxscope.recording.records import FailedGuard, Recompile
+from fxscope.source import SourceLine
+
+PROGRAM = """import torch
+
+@torch.compile(
+    backend="eager",
+)
+def step(x, kwtable, *parts, **extra):
+    y = x + 1
+    print(y)
+    return y
+"""
+
+
+def told(file: Path, name: str, function: str = "step", line: int = 3, **fields: Any) -> str:
+    guard = FailedGuard(entry="0/0", guard=f"len({name}) == 1", source=f"L['{name}']", kind="length", expected="1")
+    recompile = Recompile(id="0/1", key="0/1", failed=[guard])
+    change = Change(index=0, recompile=recompile, guard=guard, ids=("container-size",), name=name)
+    frame = Frame(function=function, file=str(file), line=line, place=(str(file), line), changes=[change], **fields)
+    frame.settle()
+    return remedy("container-size", frame, change).fix
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("extra", "Always pass the same keywords (give the absent one a neutral value), so that extra keeps its keys"),
+        ("parts", "The number of arguments in *parts (1) changes"),
+        ("kwtable", "Every length of kwtable"),
+    ],
+)
+def test_keywords_positions_and_a_dict_by_the_functions_own_text(tmp_path: Path, name: str, expected: str) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    assert told(tmp_path / "train.py", name).startswith(expected)
+    # Behind a graph break the frame has another name and begins at the break.
+    assert told(tmp_path / "train.py", name, "torch_dynamo_resume_in_step_at_8", 8).startswith(expected)
+
+
+def test_without_the_file_the_name_decides(tmp_path: Path) -> None:
+    absent = tmp_path / "absent.py"
+    assert told(absent, "model_kwargs").startswith("Always pass the same keywords")
+    assert told(absent, "kwtable").startswith("Every length of kwtable")
+    assert told(absent, "").startswith("Always pass the same keywords")
+
+
+def test_objects_of_two_classes_are_not_one_object_made_anew() -> None:
+    text = "___check_type_id(inputs[0], 94148953973248), type=<class 'gpytorch.distributions.MultivariateNormal'>"
+    guard = FailedGuard(entry="0/0", guard=text, source="L['inputs'][0]", kind="type")
+    change = Change(index=0, recompile=Recompile(id="0/1", key="0/1"), guard=guard, ids=("object-identity",), name="x")
+    fix = remedy("object-identity", Frame(function="f", file="a.py", line=1, place=("a.py", 1)), change).fix
+    assert fix.startswith("x is of the class MultivariateNormal in one call and of another class in others")
+
+
+def test_state_that_a_call_leaves_behind_is_detached() -> None:
+    """A spiking layer's membrane, a recurrent state: the second call meets a history of gradients."""
+    source = "L['self']._modules['lif1']._buffers['mem']"
+    guard = FailedGuard(entry="0/0", guard="requires_grad mismatch", source=source, kind="requires_grad", expected="0")
+    change = Change(
+        index=0, recompile=Recompile(id="0/1", key="0/1"), guard=guard, ids=("grad-mode",), name="self.lif1.mem"
+    )
+    frame = Frame(function="f", file="a.py", line=1, place=("a.py", 1), changes=[change])
+    assert remedy("grad-mode", frame, change).fix.endswith("self.lif1.mem = self.lif1.mem.detach().")
+
+
+def test_a_loop_unrolls_what_its_body_fixes(tmp_path: Path) -> None:
+    file = tmp_path / "crf.py"
+    file.write_text(
+        "def f(x, n):\n    y = 0\n    for i in range(1, n):\n        y += x[i]\n    for j in range(3):\n        y += x[j]\n    return y\n"
+    )
+    line = SourceLine(file=str(file), line=4, function="f", code="y += x[i]")
+    found = loop_around(line)
+    assert found is not None
+    assert (found.line, found.code) == (3, "for i in range(1, n):")
+    assert loop_around(SourceLine(file=str(file), line=6, code="y += x[j]")) is None  # always three rounds
+    assert loop_around(SourceLine(file=str(file), line=2, code="y = 0")) is None
+    assert loop_around(SourceLine(file=str(file), line=4, code="another version")) is None
+
+
+def test_a_librarys_keywords_are_not_its_callers(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    assert "A graph for each is as it should be" in told(tmp_path / "train.py", "extra", inner=True)
+    assert "A graph for each" not in told(tmp_path / "train.py", "kwtable", inner=True)
