@@ -226,7 +226,7 @@ def _line(row: Row) -> str:
 
 
 def _mb(count: int) -> str:
-    return f"{count / 1e6:.1f} MB"
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
 
 
 def json_schema() -> dict[str, Any]:

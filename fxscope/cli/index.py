@@ -56,7 +56,7 @@ def command(path: str, as_json: bool) -> None:
         )
         if not as_json:
             row = rows[-1]
-            click.echo(plain_line(f"{log}: {events} events, index of {row.index_bytes / 1e6:.1f} MB in {kept_at}"))
+            click.echo(plain_line(f"{log}: {events} events, index of {row.index_bytes / 1e3:,.0f} kB in {kept_at}"))
     if as_json:
         click.echo(encode_document(IndexDocument(logs=rows)))
 

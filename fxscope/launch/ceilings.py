@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 
+from fxscope import words
 from fxscope.passes.cost import Machine
 
 
@@ -39,7 +40,9 @@ def ceilings(device: str = "cpu", size: int | None = None) -> Machine:
         bandwidth=2 * 4 * count / copy,
         flops=2 * side**3 / product,
         launch=launch,
-        origin=f"measured on {device} with {torch.get_num_threads()} threads" if not gpu else f"measured on {device}",
+        origin=f"measured on {device} with {words.count(torch.get_num_threads(), 'thread')}"
+        if not gpu
+        else f"measured on {device}",
     )
 
 
