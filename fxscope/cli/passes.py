@@ -171,7 +171,9 @@ def _print_cuts(cuts: list[Any]) -> None:
 def _list() -> None:
     from fxscope.passes import pipeline
 
-    for item in map(pipeline.find, pipeline.names()):
+    built_in = {item.name: item for item in pipeline.BUILT_IN}  # find would miss what some of them must be told
+    for name in pipeline.names():
+        item = built_in.get(name) or pipeline.find(name)
         click.echo(f"{item.name}{f'  (needs {chr(44).join(item.requires)})' if item.requires else ''}")
         for line in item.doc.splitlines():
             click.echo(f"    {line}" if line else "")
