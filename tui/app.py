@@ -171,7 +171,12 @@ class FxscopeApp(LiveShell, Outlets):
 
     def action_palette(self) -> None:
         """Every action by name."""
-        self.push_screen(Palette())
+        self.action_command_palette()
+
+    def action_command_palette(self) -> None:
+        """Textual's own key for it comes here too."""
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
 
     def action_interrupt(self) -> None:
         """Ctrl-C goes to the program; without one it says how to leave."""

@@ -15,7 +15,9 @@ from fxscope.names import LOG_PREFIX, RECORDING_SUFFIX, SESSION_FILE
 
 def default_folder(script: str, now: float | None = None) -> str:
     """``./<script>-<YYYYmmdd-HHMMSS>.fxscope``, with a number added where that is taken."""
-    stem = os.path.splitext(os.path.basename(script))[0] or "program"
+    last = os.path.basename(os.path.abspath(script))  # of "dir/" and "." the folder's name
+    stem = os.path.splitext(last)[0] if script != "-" else "stdin"
+    stem = stem or "program"
     base = f"{stem}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}"
     name, number = base + RECORDING_SUFFIX, 1
     while os.path.exists(name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -38,6 +39,14 @@ def test_what_is_no_recording(verb: str, path: str) -> None:
     code, said = refused(verb, path)
     assert code == 3
     assert (path or "the path is empty") in said
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_pipe_is_named_as_one_and_not_waited_for(tmp_path_factory: pytest.TempPathFactory) -> None:
+    pipe = str(tmp_path_factory.mktemp("pipes") / "log")
+    os.mkfifo(pipe)
+    assert refused("report", pipe)[0] == 3
+    assert "is a pipe or a device" in refused("report", pipe)[1]
 
 
 @pytest.mark.parametrize(

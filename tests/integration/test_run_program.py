@@ -236,3 +236,12 @@ def test_the_default_folder_is_named_after_the_script(tmp_path: Path) -> None:
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=False).returncode == 0
     (folder,) = tmp_path.glob("train-*.fxscope")
     assert session(folder)["argv"] == ["train.py"]
+
+
+def test_a_program_from_standard_input(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fxscope", "run", "--quiet", "-", "a"]
+    program = "import sys; print(sys.argv); sys.exit(4)"
+    done = subprocess.run(command, cwd=tmp_path, input=program, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (4, "['-', 'a']\n"), done.stderr
+    (folder,) = tmp_path.glob("stdin-*.fxscope")
+    assert session(folder)["argv"] == ["-", "a"]

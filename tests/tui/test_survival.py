@@ -159,7 +159,7 @@ async def test_a_storm_of_sizes(shared, opened):
 
 async def test_pages_of_a_palette_that_has_no_line(opened):
     async with opened(BRANCHES, size=(80, 4)) as driver:
-        for key in ("colon", "T"):
+        for key in ("colon", "ctrl+p", "T"):
             await driver.pilot.press(key)
             await driver.until(lambda: driver.app.screen.query_one(CommandList).option_count > 0)
             await driver.press("pageup", "pagedown", "escape")

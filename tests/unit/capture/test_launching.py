@@ -94,3 +94,12 @@ def test_default_folder_never_repeats(tmp_path: Path, monkeypatch: pytest.Monkey
     assert Path(first).name.startswith("train-19")
     assert first.endswith(".fxscope")
     assert second == first.replace(".fxscope", "-2.fxscope")
+
+
+@pytest.mark.parametrize(("script", "stem"), [(".", "here"), ("train/", "train"), ("-", "stdin"), (".py", ".py")])
+def test_default_folder_of_what_is_no_file(
+    script: str, stem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert Path(default_folder(script, 0)).name.startswith(f"{stem}-19")
