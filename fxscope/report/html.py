@@ -101,6 +101,7 @@ def render_html(recording: Recording) -> str:
         facts=_facts(recording),
         totals=recording.totals,
         summary=summary_line(recording),
+        findings=recording.diagnose(),
         breaks=recording.graph_breaks,
         recompiles=[(row, [describe_guard(failed) for failed in row.failed]) for row in recording.recompiles],
         limit_hits=recording.limit_hits,

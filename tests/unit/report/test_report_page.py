@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 from pathlib import Path
@@ -15,6 +16,7 @@ import fxscope
 from fxscope.recording.records import FailedGuard
 from fxscope.report.cost import line_costs
 from fxscope.report.document import ReportDocument, encode_document, report_document
+from fxscope.report.html import render_html
 from fxscope.report.summary import seconds, summary_line
 from fxscope.report.terminal import describe_guard, print_report, short_path
 from fxscope.words import count
@@ -170,3 +172,21 @@ def test_guards_in_words() -> None:
         entry="0/1", guard="2 <= x.size()[0]", source="x", kind="shape", asked_file="/home/me/a.py", asked_line=3
     )
     assert describe_guard(asked) == "2 <= x.size()[0]  asked at a.py:3  [0/1]"
+
+
+@pytest.mark.parametrize("name", ["branches", "fullgraph"])
+def test_the_page_holds_every_finding_that_diagnose_gives(name: str) -> None:
+    recording = fxscope.open(TRACES / f"{name}.log.xz")
+    findings = recording.diagnose()
+    assert findings
+    text = html.unescape(render_html(recording))
+    for found in findings:
+        for part in (found.title, found.cause, found.fix, found.verify, ", ".join(found.ids)):
+            assert part in text
+    assert f"Findings: {len(findings)}, worst first" in text
+
+
+def test_a_page_without_findings_has_no_section_for_them() -> None:
+    recording = fxscope.open(TRACES / "cold_cache.log.xz")
+    assert recording.diagnose() == []
+    assert 'id="findings"' not in render_html(recording)
