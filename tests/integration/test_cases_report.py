@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import fxscope
-from tests.versions_of_torch import line_of_torch, truth_of_torch
+from tests.versions_of_torch import guard_of_torch, line_of_torch, truth_of_torch
 
 CASES = Path(os.environ.get("FXSCOPE_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "cases"
 TRUTH = truth_of_torch(json.loads((CASES / "truth.json").read_text())) if CASES.is_dir() else {}
@@ -60,7 +60,7 @@ def test_report_matches_truth(case: str, variant: str, recorded: Any) -> None:
         )
         # The truth keeps at most the first three reasons of a record.
         guards = [normalised(f"{failed.entry}: {failed.guard}") for failed in row.failed]
-        assert guards[: len(expected["guards"])] == [normalised(guard) for guard in expected["guards"]]
+        assert guards[: len(expected["guards"])] == [normalised(guard_of_torch(guard)) for guard in expected["guards"]]
         assert all(failed.kind != "other" for failed in row.failed)
     if truth["exception"]:
         assert recording.failures, truth["exception"]
