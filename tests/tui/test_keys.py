@@ -71,23 +71,6 @@ async def test_cursor_stays_on_its_node_through_a_filter(gpt2, opened):
         assert driver.app.view.node().name == name
 
 
-async def test_search_in_code_marks_and_steps(gpt2, opened):
-    async with opened(gpt2) as driver:
-        await driver.press("8", "slash")
-        await driver.type("tl.store")
-        await driver.press("enter")
-        code = driver.app.view.code
-        first = code.cursor
-        assert "tl.store" in code.line_text(first)
-        await driver.press("n")
-        assert code.cursor > first
-        assert "tl.store" in code.line_text(code.cursor)
-        await driver.press("N")
-        assert code.cursor == first
-        await driver.press("escape")
-        assert code.needle == ""
-
-
 async def test_movement_keys(gpt2, opened):
     async with opened(gpt2) as driver:
         await driver.press("2", "g")

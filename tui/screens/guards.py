@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 
 from fxscope.recording.records import FailedGuard, Guard, Recompile
 
+from ..guard_failures import failures
 from ..spans import Cell, Span
 from ..store import Snapshot
 from ..widgets.document import Block, Document
@@ -135,20 +136,26 @@ class GuardsView(View):
 
     def compile_changed(self) -> None:
         """Read the guards of another compile."""
-        compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
-        if compile_ is None:
+        snapshot = self.snapshot
+        compile_ = snapshot.compile(self.compile_key) if snapshot else None
+        if snapshot is None or compile_ is None:
             self.empty()
             return
         store = self.scope.store
-        self.load(lambda: flatten(store.guards(compile_)), self._show)
 
-    def _show(self, guards: list[tuple[Guard, int]]) -> None:
-        if not guards or self.snapshot is None or self.compile_key is None:
+        def job() -> GuardRows:
+            guards = flatten(store.guards(compile_))
+            return GuardRows(guards, failures(guards, snapshot, compile_.key))
+
+        self.load(job, self._show)
+
+    def _show(self, rows: GuardRows) -> None:
+        if not rows.guards:
             self._all = None
             self.empty()
             return
         self.filled()
-        self._all = GuardRows(guards, failures(guards, self.snapshot, self.compile_key))
+        self._all = rows
         self._fill()
 
     def _fill(self) -> None:
@@ -267,60 +274,3 @@ def flatten(roots: Sequence[Guard]) -> list[tuple[Guard, int]]:
         rows.append((guard, depth))
         waiting.extend((child, depth + 1) for child in reversed(guard.children))
     return rows
-
-
-def failures(
-    guards: Sequence[tuple[Guard, int]], snapshot: Snapshot, key: str
-) -> dict[int, list[tuple[Recompile, FailedGuard]]]:
-    """Which guards of an entry failed later: matched by what they check, then by the kind of check."""
-    found: dict[int, list[tuple[Recompile, FailedGuard]]] = {}
-    compile_ = snapshot.compile(key)
-    if compile_ is None:
-        return found
-    by_source: dict[str, list[int]] = {}
-    for number, (guard, _) in enumerate(guards):
-        if guard.type:
-            by_source.setdefault(guard.source, []).append(number)
-    names = {key, compile_.id, key.split("_", 1)[0], compile_.id.split("_", 1)[0]}
-    for record in snapshot.recompiles:
-        if record.rank != compile_.rank:
-            continue
-        for failed in record.failed:
-            if failed.entry not in names:
-                continue
-            at = _match(guards, by_source, failed)
-            if at is not None:
-                found.setdefault(at, []).append((record, failed))
-    return found
-
-
-_KIND_TYPES = {
-    "size": ("TENSOR_MATCH", "SHAPE_ENV", "LAMBDA_GUARD"),
-    "stride": ("TENSOR_MATCH",),
-    "dtype": ("TENSOR_MATCH",),
-    "device": ("TENSOR_MATCH",),
-    "length": ("LENGTH", "SEQUENCE_LENGTH", "DICT_LENGTH"),
-    "type": ("TYPE_MATCH", "TENSOR_MATCH"),
-    "identity": ("ID_MATCH",),
-    "number": ("EQUALS_MATCH", "CONSTANT_MATCH"),
-    "string": ("EQUALS_MATCH", "CONSTANT_MATCH"),
-    "grad_mode": ("GRAD_MODE", "GLOBAL_STATE"),
-    "global_state": ("GLOBAL_STATE",),
-}
-
-
-def _match(guards: Sequence[tuple[Guard, int]], by_source: dict[str, list[int]], failed: FailedGuard) -> int | None:
-    """The guard that a failure is about."""
-    for number, (guard, _) in enumerate(guards):
-        if guard.type and (guard.expression == failed.guard or failed.guard in guard.expression):
-            return number
-    same = by_source.get(failed.source or "\0", [])
-    wanted = _KIND_TYPES.get(failed.kind, ())
-    for number in same:
-        if guards[number][0].type in wanted:
-            return number
-    if same:
-        return same[0]
-    if failed.kind in ("grad_mode", "global_state"):
-        return next((n for n, (guard, _) in enumerate(guards) if guard.type in wanted), None)
-    return None

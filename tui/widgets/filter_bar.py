@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Input, Static
+from textual.worker import get_current_worker
 
 from .filtering import fields_of
 from .line_view import LineView
@@ -58,18 +61,14 @@ class FilterBar(Horizontal):
             line.placeholder = "words that must occur; ! in front: that must not" + f"; {names}" * bool(names)
         self.add_class("-open")
         self.count()
+        if not is_table and pane.needle:
+            self._search(pane, jump=False)
         line.focus()
 
     def count(self) -> None:
-        """Say how many match."""
+        """Say how many rows of a table match; of a text ``_found`` says it."""
         pane = self.pane
-        text = ""
-        if isinstance(pane, VirtualTable):
-            text = f"{pane.count():,}/{pane.provider.count():,}"
-        elif pane is not None and pane.needle:
-            folded = pane.needle == pane.needle.lower()
-            lines = (pane.line_text(index) for index in range(pane.count()))
-            text = f"{sum(pane.needle in (line.lower() if folded else line) for line in lines):,} lines"
+        text = f"{pane.count():,}/{pane.provider.count():,}" if isinstance(pane, VirtualTable) else ""
         self.query_one("#filter-count", Static).update(text)
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -90,14 +89,37 @@ class FilterBar(Horizontal):
         if isinstance(pane, VirtualTable):
             if text != pane.filter_text:
                 pane.filter(text)
+            self.count()
         elif text != pane.needle:
             pane.needle = text
-            if text:
-                index = pane.find(text, pane.cursor, 1)
-                if index is not None:
-                    pane.move_to(index, centre=True)
             pane.refresh()
-        self.count()
+            self.count()
+            if text:
+                self._search(pane, jump=True)
+
+    def _search(self, pane: LineView, *, jump: bool) -> None:
+        """Find the lines of a text that match; of a long one on a worker."""
+        needle = pane.needle
+        if pane.count() <= VirtualTable.ON_WORKER:
+            self._found(pane, needle, pane.matches(needle), jump)
+            return
+
+        def work() -> None:
+            worker = get_current_worker()
+            found = pane.matches(needle, lambda: worker.is_cancelled)
+            if not worker.is_cancelled:
+                self.app.call_from_thread(self._found, pane, needle, found, jump)
+
+        self.run_worker(work, thread=True, exclusive=True, group="search")
+
+    def _found(self, pane: LineView, needle: str, found: list[int], jump: bool) -> None:
+        """Say how many lines match and go to the next one, unless something else is searched by now."""
+        if pane is not self.pane or needle != pane.needle or not pane.is_attached:
+            return
+        self.query_one("#filter-count", Static).update(f"{len(found):,} line{'s' * (len(found) != 1)}")
+        if jump and found:
+            at = bisect_left(found, pane.cursor)
+            pane.move_to(found[at % len(found)], centre=True)
 
     def close(self, *, clear: bool) -> None:
         """Leave; with ``clear`` everything is shown again."""

@@ -315,6 +315,21 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
 
     # searching
 
+    def matches(self, needle: str, cancelled: Callable[[], bool] = lambda: False) -> list[int]:
+        """All lines that contain ``needle`` as ``find`` means it, ascending; too few of them only where cancelled."""
+        folded = needle == needle.lower()
+        found = []
+        for index in range(self.count()):
+            if index % 2048 == 0 and cancelled():
+                break
+            try:
+                text = self.line_text(index)
+            except IndexError:  # on a worker: another, shorter text has come meanwhile
+                break
+            if needle in (text.lower() if folded else text):
+                found.append(index)
+        return found
+
     def find(self, needle: str, start: int, step: int) -> int | None:
         """The next line that contains ``needle`` (case is ignored unless it has capitals), going round once."""
         count = self.count()
