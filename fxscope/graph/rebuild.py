@@ -126,7 +126,11 @@ class _Builder:
         self.notes: list[str] = []
 
     def build(self) -> torch.fx.GraphModule:
-        """Check and add every node."""
+        """Check and add every node.
+
+        Raises:
+            UsageError: The text was not understood, or a node calls what is not in the list of callables.
+        """
         if self.graph.problems:
             raise UsageError(f"cannot rebuild the graph '{self.graph.name}': {self.graph.problems[0]}")
         for node in self.graph.nodes:

@@ -22,6 +22,9 @@ def decompose(gm: GraphModule, context: Context) -> GraphModule:
     input is written; then each op that the chosen table knows becomes what the table says. The argument chooses: ``core``
     (the default: PyTorch's core ATen set), ``inductor``, ``prims``, ``none`` (ATen only), or ops by name
     (``decompose:aten.gelu+aten.silu``). Each op of the graph that came apart is one record with what it became.
+
+    Raises:
+        UsageError: No inputs, no such table or op, or a graph that cannot be lowered to ATen.
     """
     if context.inputs is None:
         raise UsageError("decompose needs inputs (only their shapes matter)")

@@ -18,6 +18,9 @@ def partition_for(gm: GraphModule, context: Context) -> GraphModule:
     Islands are convex and as few as can be; each unsupported node is recorded with every clause it fails. Islands whose
     modelled benefit is negative are left where they are, with the figure. ``partition:npu:apart`` makes an island of each
     independent branch, ``partition:npu:without=mm_1+relu`` leaves nodes out.
+
+    Raises:
+        UsageError: No such target, or a node to leave out that the graph does not have.
     """
     from fxscope.passes.cost import benefit_of
     from fxscope.passes.partition import partition, without

@@ -39,6 +39,9 @@ def shapes(gm: GraphModule, context: Context) -> GraphModule:
 
     Nodes that cannot be faked (custom ops without a fake kernel), and custom ops whose fake kernel disagrees with the real
     one on the probe inputs, are named with their source line.
+
+    Raises:
+        UsageError: No inputs.
     """
     from fxscope.passes.fakes import fake_mismatches, propagate_named
 
@@ -116,7 +119,11 @@ def find(text: str) -> Pass:
 
 
 def parse(pipeline: str | Sequence[str | Pass | Callable[..., Any]] | None) -> list[Pass]:
-    """A pipeline as passes: a comma-separated text, a list of names, passes and functions, or None for the default."""
+    """A pipeline as passes: a comma-separated text, a list of names, passes and functions, or None for the default.
+
+    Raises:
+        UsageError: No such pass, or none at all.
+    """
     if pipeline is None:
         pipeline = DEFAULT
     if isinstance(pipeline, str):
@@ -128,7 +135,11 @@ def parse(pipeline: str | Sequence[str | Pass | Callable[..., Any]] | None) -> l
 
 
 def as_pass(item: Any, name: str | None = None) -> Pass:
-    """A pass, or a function ``(gm) -> gm`` or ``(gm, context) -> gm`` as one."""
+    """A pass, or a function ``(gm) -> gm`` or ``(gm, context) -> gm`` as one.
+
+    Raises:
+        UsageError: It is neither.
+    """
     if isinstance(item, Pass):
         return item
     if not callable(item):

@@ -222,7 +222,11 @@ class Builder:
     def elementwise(
         self, op: str, fn: str, operands: Sequence[Value], shape: Sequence[int], dtype: str, imm: float = 0.0
     ) -> Reg:
-        """``ewu``, ``ewb`` or ``ewi`` on operands that broadcast to ``shape``."""
+        """``ewu``, ``ewb`` or ``ewi`` on operands that broadcast to ``shape``.
+
+        Raises:
+            UsageError: No order of rows and columns addresses all operands.
+        """
         shape = tuple(shape)
         group = self._host(operands, shape)
         if group is not None:

@@ -159,7 +159,11 @@ def from_words(four: tuple[int, ...] | list[int], where: str = "") -> Instructio
 
 
 def encode(instructions: Iterable[Instruction]) -> bytes:
-    """Machine code, 16 bytes an instruction."""
+    """Machine code, 16 bytes an instruction.
+
+    Raises:
+        UsageError: A field that its opcode does not have, or a value that does not fit it; with the number of the instruction.
+    """
     flat: list[int] = []
     for index, instruction in enumerate(instructions):
         try:

@@ -158,7 +158,11 @@ class _Tables(msgspec.Struct, kw_only=True):
 
 
 def read(path: str | Path) -> Program:
-    """Read a program from disk; see :func:`from_bytes`."""
+    """Read a program from disk; see :func:`from_bytes`.
+
+    Raises:
+        UnreadableError: No such file, or no program in it.
+    """
     try:
         data = Path(path).read_bytes()
     except OSError as error:
