@@ -101,7 +101,10 @@ class LiveShell(Shell):
         self._reading = False
         if snapshot is None or self._exit or self._closing:
             return
+        told = self.latest.error if self.latest is not None else ""
         self.latest = self._with_ending(snapshot)
+        if snapshot.error not in ("", told) and snapshot.compiles:  # else it is all that the Overview shows
+            self.notify(snapshot.error, severity="warning", timeout=20)
         if not self.paused:
             self._show_latest()
         self._draw_top()

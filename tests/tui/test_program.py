@@ -223,3 +223,10 @@ async def test_a_program_that_asks_and_then_fails_in_the_app(tmp_path, monkeypat
 )
 def test_the_top_line_names_the_script(argv, name):
     assert program_name(Snapshot(records.Session(path="/x/folder", argv=argv), records.Totals())) == name
+
+
+async def test_a_program_that_prints_nothing_is_told_as_one(tmp_path, opened):
+    program = Program([sys.executable, "-c", "pass"], dict(os.environ), tmp_path)
+    async with opened(tmp_path, program=program) as driver:
+        await driver.press("0")
+        await driver.until(lambda: "The program printed nothing." in driver.frame())

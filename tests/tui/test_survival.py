@@ -125,6 +125,19 @@ async def test_a_recording_deleted_while_open_stays_on_the_screen(shared, tmp_pa
         assert driver.app.is_running
 
 
+async def test_a_log_that_is_cut_while_open_is_told_in_every_view(tmp_path, opened):
+    path = unpacked(BRANCHES, tmp_path / "log")
+    async with opened(path.parent, size=(120, 30)) as driver:
+        await driver.press("8")
+        os.truncate(path, 1000)
+        driver.app._poll(force=True)
+        await driver.settle()
+        assert "while it was read; open it again" in driver.frame()
+        for key in ALL_VIEWS:
+            await driver.press(key)
+        assert driver.app.shown.compiles
+
+
 @pytest.mark.shared
 async def test_a_rank_that_dies_leaves_the_others(shared, tmp_path, opened):
     import lzma

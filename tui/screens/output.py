@@ -116,7 +116,12 @@ class OutputView(View):
             self._loaded = True
             self.load(self.scope.store.output, self._show_log)
         if not self.lines.count():
-            self.empty()
+            program = self.scope.program
+            self.empty(
+                ""
+                if program is None
+                else f"The program {'has printed nothing yet' if program.running else 'printed nothing'}."
+            )
         else:
             self.lines.changed()
             self._tell()
