@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 # Dumps of whole configurations and stacks: nine tenths of the bytes, read again when somebody asks for them.
@@ -21,20 +20,23 @@ _HEAVY = frozenset(
 )
 
 
+_MOST = 1e30  # of any unit: nanoseconds since the beginning of the universe are 4e26
+
+
 def keep(metrics: dict[str, Any]) -> dict[str, Any]:
     """The fields that a record carries."""
     return {key: value for key, value in metrics.items() if value is not None and key not in _HEAVY}
 
 
 def number(value: Any) -> float | None:
-    """A finite number of a metric, None for anything else."""
+    """A number of a metric, None for anything else and for what is so large that sums of it would not be finite."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
     try:
         found = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    return found if abs(found) < _MOST else None
 
 
 def integer(value: Any, otherwise: int | None) -> int | None:

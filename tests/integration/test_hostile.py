@@ -100,6 +100,10 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ),
             _event({"frame_id": -(10**40), "frame_compile_id": EVIL, "attempt": {}, "dynamo_start": {}}),
             _event({"chromium_event": {}}, deep),
+            *(
+                _event({"chromium_event": {}}, json.dumps({"ph": "X", "ts": start, "dur": 1e308, "tid": {}}))
+                for start in (-1e308, 0.0, 1e308)
+            ),
             _event({"link": {"name": EVIL, "url": "javascript:alert(1)"}}),
             "V1129 99:99:99.999999 99999999999999999999 x.py:1] " + '{"a":' * 100_000 + "\n",
         ]

@@ -108,6 +108,8 @@ def test_numbers_in_both_notations() -> None:
     assert seconds({"duration_us": 2_000_000}, "entire_frame_compile") == 2.0
     assert seconds({"entire_frame_compile_time_s": None}, "entire_frame_compile") is None
     assert seconds({"entire_frame_compile_time_s": float("nan")}, "entire_frame_compile") is None
+    assert seconds({"entire_frame_compile_time_s": 1e308}, "entire_frame_compile") is None  # two of them are infinite
+    assert seconds({"entire_frame_compile_time_s": -(10**400)}, "entire_frame_compile") is None
     assert interval({"start_time_us": 1_000_000, "end_time_us": 500_000}) == (1.0, 1.0)  # the clock was set back
     assert interval({"start_time": 5.0, "entire_frame_compile_time_s": 2.0}) == (5.0, 7.0)
     assert keep({"a": 1, "b": None, "dynamo_config": "{}"}) == {"a": 1}
