@@ -1,4 +1,4 @@
-"""Breaks at many lines of one package, told once per call of the user's: no line of them is the user's, and one change takes them all away."""
+"""Breaks at many lines of packages, told once per call of the user's: no line of them is the user's, and one change takes them all away."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMED = 6
 
 
 def join_breaks(context: Context, found: list[tuple[tuple[str, int], Finding]]) -> list[Finding]:
-    """Findings whose breaks lie in one package, reached by one line of the user's, as one.
+    """Findings whose breaks lie in installed packages, reached by one line of the user's, as one.
 
     What a setting mends stays by itself: that setting is its fix.
 
@@ -24,28 +24,19 @@ def join_breaks(context: Context, found: list[tuple[tuple[str, int], Finding]]) 
         context: The recording.
         found: Findings of breaks, each with the file and line of the break, in their order.
     """
-    groups: dict[tuple[str, int, str], list[tuple[int, Finding]]] = defaultdict(list)
-    for (file, line), finding in found:
-        if (
-            finding.category == "breaks"
-            and not finding.change
-            and _in_package(file)
-            and (finding.file, finding.line) != (file, line)
-        ):
-            groups[finding.file, finding.line, package_of(file)].append((line, finding))
-    joined = {id(finding): key for key, group in groups.items() if len(group) >= _FEW for _, finding in group}
-    lines = {
-        key: [f"{base_name(file)}:{line}" for (file, line), finding in found if joined.get(id(finding)) == key]
-        for key in set(joined.values())
-    }
-    kept, told = [], set()
+    groups: dict[tuple[str, int], list[tuple[tuple[str, int], Finding]]] = defaultdict(list)
+    for place, finding in found:
+        of_package = finding.category == "breaks" and _in_package(place[0]) and (finding.file, finding.line) != place
+        if of_package and not finding.change:
+            groups[finding.file, finding.line].append((place, finding))
+    joined = {id(finding): group for group in groups.values() if len(group) >= _FEW for _, finding in group}
+    kept = []
     for _, finding in found:
-        key = joined.get(id(finding))
-        if key is None:
+        group = joined.get(id(finding))
+        if group is None:
             kept.append(finding)
-        elif key not in told:
-            told.add(key)
-            kept.append(_one_of(context, [each for _, each in groups[key]], key[2], lines[key]))
+        elif group[0][1] is finding:
+            kept.append(_one_of(context, group))
     return kept
 
 
@@ -53,7 +44,10 @@ def _in_package(file: str) -> bool:
     return bool(file) and not is_user_file(file) and not is_torch_file(file)
 
 
-def _one_of(context: Context, group: list[Finding], package: str, lines: list[str]) -> Finding:
+def _one_of(context: Context, found: list[tuple[tuple[str, int], Finding]]) -> Finding:
+    group = [finding for _, finding in found]
+    package = ", ".join(name for name, _ in Counter(package_of(file) for (file, _), _ in found).most_common())
+    lines = [f"{base_name(file)}:{line}" for (file, line), _ in found]
     first = min(group, key=lambda finding: severity_rank(finding.severity))
     causes = [id_ for id_, _ in Counter(finding.ids[0] for finding in group).most_common()]
     rest = [id_ for finding in group for id_ in finding.ids[1:] if id_ != "frame-skipped"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -128,9 +129,22 @@ def load_baseline(path: str | Path) -> Baseline:
 
 
 def save_baseline(path: str | Path, baseline: Baseline) -> None:
-    """Write a baseline file, one entry a line, for version control."""
-    text = msgspec.json.format(msgspec.json.encode(baseline), indent=1).decode()
-    Path(path).write_text(text + "\n", encoding="utf-8")
+    """Write a baseline file, one entry a line, for version control: whole, or not at all where the disk is full.
+
+    Raises:
+        OSError: It cannot be written; what was there before is as it was.
+    """
+    text = msgspec.json.format(msgspec.json.encode(baseline), indent=1).decode() + "\n"
+    place = Path(os.path.realpath(path))
+    if place.exists() and not place.is_file():  # a device, or a folder that refuses it
+        place.write_text(text, encoding="utf-8")
+        return
+    temporary = place.with_name(f"{place.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, place)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def violations(recording: Recording, budget: Budget, baseline: Baseline | None = None) -> list[Violation]:

@@ -188,7 +188,9 @@ def _by_its_line(ids: list[str], key: str, callee: Callee, found: GraphBreak) ->
         key = "tensor-repr"
     if key == "fake-kernel" and callee.name.startswith(("aten.", "prims.")):
         # Torch's own operator: nobody can be asked to register a kernel for it.
-        ids, key = ["unsupported-tensor"], "nested" if "nested" in callee.name else "no-fake-of-torch"
+        fast = callee.name.startswith("aten._transformer_encoder_layer_fwd")  # torch before 2.13, a size being dynamic
+        key = "nested" if "nested" in callee.name else "fast-path" if fast else "no-fake-of-torch"
+        ids = ["unsupported-tensor"]
     if callee.name.startswith("aten.equal"):
         ids, key = ["data-dependent-branch", *ids[1:]], "equal"
     if key == "sort-key" and re.search(r"\bsorted\([^=]*\.items\(\)\)", found.code):

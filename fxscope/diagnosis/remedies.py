@@ -43,7 +43,8 @@ def _grad_mode(frame: Frame, change: Change) -> Remedy:
         return Remedy(
             fix=(
                 f"{change.name} is state that a call leaves behind: with a history of gradients after a call that has them, without one before. That is one graph more and no "
-                f"more than that. To have one only, and to cut the history between steps, detach it before each call: {change.name} = {change.name}.detach()."
+                f"more than that. To have one only, call once without torch.compile first (the state then has its shape), and detach it before each call, which also "
+                f"cuts the history between steps: {change.name} = {change.name}.detach()."
             )
         )
     if change.guard.kind == "requires_grad" and frame.inner:
@@ -136,6 +137,13 @@ def _layout(frame: Frame, change: Change) -> Remedy:
 
 
 def _tensor_rank(frame: Frame, change: Change) -> Remedy:
+    if (change.guard.source or "").startswith("L['self']"):
+        return Remedy(
+            fix=(
+                f"{change.name} is state that had another rank ({change.guard.expected} -> {change.guard.actual}) before the first call gave it its shape: one graph more and no more "
+                "than that. Make it with its final shape, or call once without torch.compile first."
+            )
+        )
     return Remedy(
         fix=f"{change.name} has {change.guard.expected} dimensions in one call and {change.guard.actual} in another; ranks never become dynamic. Reshape before the call ({argument_of(change.name)}.flatten(0, -2), unsqueeze), or accept one graph per rank."
     )

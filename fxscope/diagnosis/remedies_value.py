@@ -9,7 +9,10 @@ from fxscope.diagnosis.owner import begun_at, is_plain_object, set_at
 from fxscope.diagnosis.remedies_size import Remedy
 from fxscope.diagnosis.statement import source_text
 from fxscope.diagnosis.story import Change, Frame
+from fxscope.recording.userline import is_torch_file, is_user_file
+from fxscope.source import package_of
 
+_UNSPECIFIC = "Without an edit: torch._dynamo.config.allow_unspec_int_on_nn_module = True (ints become dynamic after one recompile)."
 _LIMIT = "if the values are few and fixed, raise torch._dynamo.config.recompile_limit above their number"
 
 
@@ -76,14 +79,19 @@ def _attribute_flag(frame: Frame, change: Change) -> Remedy:
 def _attribute_number(frame: Frame, change: Change, value: float) -> Remedy:
     name = change.name
     owner, _, attribute = name.rpartition(".")
+    asked = change.guard.asked_file or ""
+    if asked and is_user_file(frame.file) and not is_user_file(asked) and not is_torch_file(asked):
+        return Remedy(
+            fix=(
+                f"{name} is kept by {package_of(asked)}, whose own code changes it, and is a constant in each graph. Call what changes it "
+                f"outside of the compiled function, on what that returns. {_UNSPECIFIC if isinstance(value, int) else ''}"
+            ).rstrip(),
+            change="config:allow_unspec_int_on_nn_module=True" if isinstance(value, int) else "",
+        )
     of_self = owner == "self" or owner.startswith("self.")
     if (of_self and not (owner == "self" and is_plain_object(frame))) or len(frame.values.get(name, [])) > 2:
         made = set_at(frame, change)
-        unspecific = (
-            "Without an edit: torch._dynamo.config.allow_unspec_int_on_nn_module = True (ints become dynamic after one recompile)."
-            if isinstance(value, int)
-            else ""
-        )
+        unspecific = _UNSPECIFIC if isinstance(value, int) else ""
         setting = "config:allow_unspec_int_on_nn_module=True" if unspecific else ""
         if made is not None and made[1]:
             return Remedy(

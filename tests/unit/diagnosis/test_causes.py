@@ -64,6 +64,13 @@ def test_names_are_those_that_a_reader_knows() -> None:
     assert cause_of(broken("GB0036", "aten.nonzero.default")).callee.name == "aten.nonzero.default"
 
 
+def test_the_fast_path_of_an_encoder_has_a_setting() -> None:
+    fast = broken("GB0090", "unsupported operator: aten._transformer_encoder_layer_fwd.default")
+    assert (cause_of(fast).ids, cause_of(fast).advice) == (("unsupported-tensor",), "fast-path")
+    other = broken("GB0090", "unsupported operator: aten._segment_reduce_backward.default")
+    assert (cause_of(other).ids, cause_of(other).advice) == (("unsupported-tensor",), "no-fake-of-torch")
+
+
 @pytest.mark.parametrize("name", ["ddp-uneven", "fsdp2-uneven"])
 def test_the_own_steps_of_ddp_and_fsdp_are_not_the_models_to_mend(name: str) -> None:
     """Real logs: what surrounds the model breaks by design, and no functional collective would help."""

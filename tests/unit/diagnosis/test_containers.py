@@ -73,6 +73,39 @@ def test_state_that_a_call_leaves_behind_is_detached() -> None:
     )
     frame = Frame(function="f", file="a.py", line=1, place=("a.py", 1), changes=[change])
     assert remedy("grad-mode", frame, change).fix.endswith("self.lif1.mem = self.lif1.mem.detach().")
+    ranks = FailedGuard(entry="0/0", guard="rank mismatch", source=source, kind="rank", expected="1", actual="2")
+    change = Change(
+        index=0, recompile=Recompile(id="0/1", key="0/1"), guard=ranks, ids=("tensor-rank",), name="self.lif1.mem"
+    )
+    assert "another rank (1 -> 2) before the first call gave it its shape" in remedy("tensor-rank", frame, change).fix
+
+
+@pytest.mark.parametrize(
+    ("asked", "value", "told", "tried"),
+    [
+        ("/v/site-packages/torchmetrics/metric.py", "0", "is kept by torchmetrics, whose own code changes it", True),
+        ("/v/site-packages/torchmetrics/metric.py", "0.5", "is kept by torchmetrics, whose own code changes it", False),
+        ("/home/me/train.py", "0", "register_buffer", True),
+    ],
+)
+def test_a_count_that_a_package_keeps_is_not_made_a_buffer(asked: str, value: str, told: str, tried: bool) -> None:
+    guard = FailedGuard(
+        entry="0/0",
+        guard=f"G['acc'].count == {value}",
+        source="G['acc'].count",
+        kind="number",
+        expected=value,
+        asked_file=asked,
+        asked_line=3,
+    )
+    change = Change(
+        index=0, recompile=Recompile(id="0/1", key="0/1"), guard=guard, ids=("changing-attribute",), name="acc.count"
+    )
+    frame = Frame(function="step", file="/home/me/train.py", line=1, place=("/home/me/train.py", 1), changes=[change])
+    frame.values = {"acc.count": ["0", "1", "2"]}
+    found = remedy("changing-attribute", frame, change)
+    assert told in found.fix
+    assert (found.change == "config:allow_unspec_int_on_nn_module=True") == tried
 
 
 def test_a_loop_unrolls_what_its_body_fixes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Hints of torch that our advice warns of: what they do where they are followed, measured on torch 2.11 to 2.15."""
+"""Hints of torch that our advice warns of, and a setting that it names: what they do, measured on torch 2.11 to 2.15."""
 
 from __future__ import annotations
 
@@ -88,3 +88,17 @@ def test_captured_numbers_do_not_help_a_branch_or_a_row() -> None:
     else:
         with pytest.raises(Exception, match=PENDING):
             graphs(rows, *picked, capture_scalar_outputs=True)
+
+
+def test_without_its_fast_path_an_encoder_is_one_graph_where_a_size_is_dynamic() -> None:
+    layer = nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=8, batch_first=True)
+    net = nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False).eval()
+    x = torch.ones(3, 4, 8)
+    torch._dynamo.mark_dynamic(x, 0)
+    with torch.no_grad():
+        assert graphs(net, x) == (0 if TORCH < (2, 13) else 1)
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            assert graphs(net, x) == 1
+        finally:
+            torch.backends.mha.set_fastpath_enabled(True)
