@@ -85,13 +85,17 @@ def bundle(path: str | Path, graph_id: str, stage: str, out: Path, hide: frozens
                 run = f"`repro.py` could not be written: {error}"
             run += f"\n`graph.txt` is the graph as PyTorch printed it (stage {stage})."
         parts["issue.md"] = _issue(copy, again, run)
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
-            for name, content in parts.items():
-                file.writestr(name, content)
-            for each in sorted(folder.iterdir()):
-                if each.name != SESSION_FILE:
-                    file.write(each, f"log/{each.name}")
-            return file.namelist()
+        try:
+            with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
+                for name, content in parts.items():
+                    file.writestr(name, content)
+                for each in sorted(folder.iterdir()):
+                    if each.name != SESSION_FILE:
+                        file.write(each, f"log/{each.name}")
+                return file.namelist()
+        except OSError:
+            out.unlink(missing_ok=True)  # half an archive is nobody's, and would be in the way of the next try
+            raise
 
 
 def _known_event(recording: Recording, compile_: Compile, stage: str, index: int) -> int:

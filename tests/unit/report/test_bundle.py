@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import zipfile
@@ -88,3 +89,14 @@ def test_what_was_compiled_ahead_of_time_is_bundled_too(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "bug.zip") as file:
         file.extractall(tmp_path)
     assert open_recording(tmp_path / "log").find("-/-").stages == open_recording(log).find("-/-").stages
+
+
+def test_a_full_disk_leaves_no_half_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    log = Path(__file__).resolve().parents[2] / "data" / "traces" / "branches.log.xz"
+    monkeypatch.setattr(zipfile.ZipFile, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        bundle(log, "1/0", "dynamo", tmp_path / "bug.zip", frozenset(TOPICS))
+    assert list(tmp_path.iterdir()) == []
