@@ -94,6 +94,25 @@ def test_rows_of_a_table() -> None:
     assert list(lines(Graph())) == []
 
 
+def test_lines_are_as_wide_as_what_is_in_them() -> None:
+    graph = of(
+        "pair = torch.max(x, 0)",
+        'longest_name: "f32[4][1]cpu" = pair[0]',
+        "return longest_name",
+    )
+    graph.nodes[2].meta = (graph.nodes[3].meta, None)
+    assert list(lines(graph)) == [
+        "   name          target   shape        users  source",
+        "○  x             input                     1",
+        "○  y             input                     0",
+        "●  pair          max      (f32[4], ?)      1",
+        "●  longest_name  getitem  f32[4]           1",
+        "●  output        output                    0",
+    ]
+    only = Graph(nodes=[Node(name="x", op="placeholder", target="x", role="parameter")])
+    assert list(lines(only)) == ["   name  target  shape  users  source", "○  x     parameter             0"]
+
+
 def test_the_neighbourhood_follows_edges_in_both_directions() -> None:
     assert neighbourhood(DIAMOND, ["d"], 0) == ["d"]
     assert neighbourhood(DIAMOND, ["d"], 1) == ["b", "c", "d", "e"]

@@ -123,3 +123,28 @@ def test_limits_apply():
     made = replace(gm, lambda a: torch.sin(a), lambda a: torch.cos(a), context)
     x = torch.randn(3)
     torch.testing.assert_close(made(x), (torch.cos(x), torch.sin(x + 1)))
+
+
+def test_a_parameter_that_stands_twice_for_a_literal_is_the_same_literal():
+    gm = symbolic_trace(lambda x: (x * 2 * 2, x * 2 * 3, x * 2 * 2.0))
+    assert names(find(gm, lambda a, n: a * n * n)) == [["mul", "mul_1"]]
+
+
+def test_two_values_of_a_pattern_are_two_values_of_the_graph():
+    def once(x):
+        y = torch.sin(x)
+        return y + y
+
+    def pattern(a, b):
+        return torch.sin(a) + torch.sin(b)
+
+    assert find(symbolic_trace(once), pattern) == []
+    assert names(find(symbolic_trace(lambda x: torch.sin(x) + torch.sin(x)), pattern)) == [["sin", "sin_1", "add"]]
+    assert find(symbolic_trace(lambda x: torch.sin(x) + 1), pattern) == []  # a literal is no value
+    assert find(symbolic_trace(lambda x: torch.sin(x) + torch.cos(x)), pattern) == []
+
+
+def test_a_pattern_may_be_a_graph():
+    gm = symbolic_trace(lambda x: torch.relu(torch.sin(x)))
+    pattern = symbolic_trace(lambda a: torch.relu(torch.sin(a)))
+    assert names(find(gm, pattern)) == [["sin", "relu"]]
