@@ -156,7 +156,9 @@ def _sharpen_shared(frame: Frame) -> None:
         for change in frame.changes:
             # One module called from two lines recompiles for its arguments: nothing that it shares with another.
             if "shared-code" not in change.ids and change.ids[0] not in _OF_THE_CALL:
-                change.ids = (*change.ids, "shared-code")
+                # Torch's own wrapper of modules that are compiled one by one: another size is another module's.
+                other = change.ids[0] == "shape-expression" and frame.file.endswith("external_utils.py")
+                change.ids = ("shared-code", *change.ids) if other else (*change.ids, "shared-code")
     elif re.fullmatch(r"_?(wrapper|wrapped\w*|inner|_fn|decorate_context|decorated)", frame.function) and is_user_file(
         frame.file
     ):

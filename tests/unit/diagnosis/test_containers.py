@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fxscope.diagnosis.remedies import remedy
+from fxscope.diagnosis.sharpen import _sharpen_shared
 from fxscope.diagnosis.statement import loop_around
 from fxscope.diagnosis.story import Change, Frame
 from fxscope.recording.records import FailedGuard, Recompile
@@ -126,3 +127,28 @@ def test_a_librarys_keywords_are_not_its_callers(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     assert "A graph for each is as it should be" in told(tmp_path / "train.py", "extra", inner=True)
     assert "A graph for each" not in told(tmp_path / "train.py", "kwtable", inner=True)
+
+
+def test_modules_of_torch_that_are_compiled_one_by_one_share_a_wrapper() -> None:
+    """A size that differs between them is another module's, no question that the code asks."""
+    guard = FailedGuard(
+        entry="0/2", guard="size mismatch", source="L['args'][0]", kind="size", expected="16", actual="8"
+    )
+    recompile = Recompile(id="0/3", key="0/3")
+    for file, lead in (
+        ("/v/site-packages/torch/_dynamo/external_utils.py", "shared-code"),
+        ("/v/site-packages/acme/a.py", "shape-expression"),
+    ):
+        change = Change(
+            index=0,
+            recompile=recompile,
+            guard=guard,
+            ids=("shape-expression", "dynamic-size"),
+            name="argument 0",
+            dim=2,
+        )
+        frame = Frame(
+            function="inner", file=file, line=67, place=("a.py", 1), places=[("a.py", 1), ("a.py", 2)], changes=[change]
+        )
+        _sharpen_shared(frame)
+        assert (change.ids[0], "shared-code" in change.ids) == (lead, True)
