@@ -234,8 +234,9 @@ def change_of(found: GraphBreak, cause: BreakCause, *, training: bool = False) -
         cause: Its cause.
         training: Some graph of the run has a backward.
     """
-    file, line, code = place_of(found)
-    statement = None if in_library(found) else statement_at(file, line, code)
+    # In a package the line itself tells, where its source is here: whether a setting helps there does not depend on whose it is.
+    file, line, code = (found.file, found.line, found.code) if in_library(found) else place_of(found)
+    statement = statement_at(file, line, code)
     if statement is not None and (
         is_for_people(statement)
         or host_split(statement)

@@ -159,6 +159,21 @@ def test_no_setting_captures_a_comparison_of_tensors(
     assert change_of(row, cause) == ""
 
 
+@pytest.mark.parametrize(("then", "tried"), [("if n > 3:\n        x = x[:3]", False), ("x = x * n", True)])
+def test_a_setting_is_not_proposed_where_the_package_decides_by_the_number(
+    tmp_path: Path, then: str, tried: bool
+) -> None:
+    file = tmp_path / "site-packages" / "acme" / "codes.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"def f(x, mask):\n    n = mask.sum().item()\n    {then}\n    return x\n")
+    row = broken(2)
+    row.file, row.code, row.gb_id = str(file), "n = mask.sum().item()", "GB0124"
+    row.kind, row.explanation = "Unsupported Tensor.item() call with capture_scalar_outputs=False", ""
+    cause = cause_of(row)
+    assert change_of(row, cause) == ("config:capture_scalar_outputs=True" if tried else "")
+    assert ("try torch._dynamo.config.capture_scalar_outputs = True" in fix_of(row, cause)) == tried
+
+
 def test_one_advice_is_printed_once() -> None:
     rows = [broken(3), broken(9)]
     for row in rows:
