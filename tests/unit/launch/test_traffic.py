@@ -78,3 +78,15 @@ def test_the_prediction_takes_the_longer_of_bytes_and_flops():
     machine = Machine(bandwidth=1e9, flops=1e10, launch=1e-5, origin="by hand")
     assert predicted_seconds(1000_000, 0, 1, machine) == pytest.approx(1.01e-3)
     assert predicted_seconds(0, 10**8, 2, machine) == pytest.approx(1.002e-2)
+
+
+def test_a_view_that_leaves_is_written_once_in_the_shape_it_has_in_memory():
+    x = torch.randn(64, 256)
+    assert model(lambda x: (x + 1).unsqueeze(0).expand(8, 64, 256), x).fused_bytes == 2 * BYTES
+    assert model(lambda x: (x + 1).unsqueeze(0).expand(8, 64, 256).clone(), x).fused_bytes > 8 * BYTES
+
+
+def test_chains_that_share_nothing_are_two_kernels():
+    x, y = torch.randn(64, 256), torch.randn(64, 256)
+    found = model(lambda x, y: (torch.relu(x) + 1, torch.sin(y) * 2), x, y)
+    assert (found.fused_launches, found.fused_bytes) == (2, 4 * BYTES)

@@ -226,3 +226,19 @@ def test_unprofitable_islands_are_dropped_with_their_figure():
     result = partition(gm, only(torch.relu), benefit=lambda island: -1e-5)
     assert [island.dropped for island in result.islands] == ["costs 10.0 µs more than it saves (modelled)"] * 3
     assert [node.target for node in split(gm, result).graph.nodes] == [node.target for node in gm.graph.nodes]
+
+
+def test_an_island_whose_benefit_nobody_knows_stays():
+    gm = symbolic_trace(lambda x: torch.relu(torch.sin(x)))
+    kept = partition(gm, only(torch.relu), benefit=lambda part: None).islands
+    assert [(island.benefit, island.dropped) for island in kept] == [(None, None)]
+
+
+def test_a_function_of_the_program_is_no_call_into_a_backend_whatever_its_name():
+    def call_delegate(x):
+        return torch.relu(x)
+
+    graph = Graph()
+    graph.output(graph.call_function(call_delegate, (graph.placeholder("x"),)))
+    result = partition(GraphModule(nn.Module(), graph), only(call_delegate))
+    assert names(result) == [["call_delegate"]]
