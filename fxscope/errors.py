@@ -38,8 +38,14 @@ class MissingError(FxscopeError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or the name of its type where it has none (``assert x`` alone)."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """The first line of an error's message, or the name of its type where it has none (``assert x`` alone).
+
+    Torch's ``backend='inductor' raised:`` says on the next line what, which is taken with it.
+    """
+    lines = str(error).strip().splitlines()
+    if len(lines) > 1 and lines[0].endswith(" raised:"):
+        return f"{lines[0]} {lines[1].rstrip(' :')}"
+    return next(iter(lines), type(error).__name__)
 
 
 def described(error: BaseException) -> str:

@@ -17,6 +17,7 @@ import pytest
 
 import fxscope
 from fxscope.diagnosis.diagnose import diagnose
+from tests.versions_of_torch import TORCH
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data" / "diagnosis"
@@ -36,6 +37,8 @@ ON_PURPOSE = {
     "try.SPLIT": [["dynamic-output-shape", "data-dependent-value", "break-value"]],
     "live_reading.PROGRAM": [["recompile-storm", "dynamic-disabled"]],  # dynamic=False and six sizes
 }
+# True breaks of an older torch, which the program has no part in.
+OLDER = {"encoder_training": ((2, 13), [["unsupported-tensor"]])}  # the encoder's fast path where a size is dynamic
 NOT_HERE = {
     "run_failures.FAILURES": "fails in eight ways; the test says which",
     "run_faults.KILLED": "kills its own processes",
@@ -104,7 +107,9 @@ def test_an_ordinary_program_is_left_alone(healthy: Path, name: str) -> None:
     assert json.loads((healthy / "facts.json").read_text())[name] is None  # it ran to its end
     recording = fxscope.open(healthy / f"{name}.fxscope")
     assert recording.totals.graphs > 0
-    assert alarms(healthy / f"{name}.fxscope") == []
+    version, older = OLDER.get(name, ((0, 0), []))
+    found = [ids for _, _, ids in alarms(healthy / f"{name}.fxscope")]
+    assert found == (older if version > TORCH else [])
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
