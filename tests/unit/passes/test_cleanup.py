@@ -183,3 +183,31 @@ def test_zeros_of_either_sign_are_two_arguments():
     gm = symbolic_trace(lambda x: (1 / (x * 0.0), 1 / (x * -0.0)))
     made = eliminate_common_subexpressions(clone(gm), Context())
     assert [float(item) for item in made(torch.ones(()))] == [float("inf"), float("-inf")]
+
+
+def test_of_equal_values_one_may_be_returned_but_not_two():
+    gm = symbolic_trace(lambda x: (torch.sin(x), torch.sin(x) + 1))
+    context = Context()
+    eliminate_common_subexpressions(gm, context)
+    assert [match.applied for match in context.matches] == [True]
+    three = symbolic_trace(lambda x: (torch.sin(x) + 1, torch.sin(x), torch.sin(x)))
+    context = Context()
+    eliminate_common_subexpressions(three, context)  # the first becomes the second, which is returned
+    assert [(match.applied, match.reason) for match in context.matches] == [(True, None), (False, "returned")]
+
+
+def test_a_parameter_seen_differently_stays_and_a_copy_of_it_is_frozen():
+    class Viewed(nn.Module):
+        def __init__(self, copied):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(3, 5))
+            self.copied = copied
+
+        def forward(self, x):
+            weight = self.weight.t().unsqueeze(0)
+            return x @ (weight.clone() if self.copied else weight)
+
+    for copied in (False, True):
+        context = Context(inference=True)
+        freeze(to_aten(symbolic_trace(Viewed(copied)), [torch.randn(2, 4, 5)]), context)
+        assert [match.applied for match in context.matches] == [True] * copied
