@@ -306,6 +306,9 @@ def _trouble(node: ast.stmt, names: set[str], is_number: bool) -> tuple[Kind, st
         number = re.compile(rf"{size}|(?<![.\w]){name}\b(?!\s*[.(\[])" if is_number else size)
         if isinstance(node, (ast.If, ast.While, ast.Assert)) and number.search(ast.unparse(node.test)):
             return "branch", name
+        chosen = [] if hasattr(node, "body") else [part for part in ast.walk(node) if isinstance(part, ast.IfExp)]
+        if any(number.search(ast.unparse(part.test)) for part in chosen):
+            return "branch", name
         if isinstance(node, ast.For) and re.search(rf"\brange\(.*\b{name}\b|^{name}$", ast.unparse(node.iter)):
             return "loop", name
     return None

@@ -35,6 +35,7 @@ CASES = [
         "loop",
         4,
     ),
+    ("shape", "i = (x > 0).nonzero()  # HERE\np = 1 if len(i) > 1 else 0\nreturn i * 2 + p", "branch", 3),
 ]
 
 
