@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 
@@ -11,6 +12,15 @@ _VARIABLES = (
     ("SLURM_PROCID", "SLURM_NTASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
+)
+_JOB = (
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "PMIX_NAMESPACE",
+    "PMI_JOBID",
+    "TORCHELASTIC_RUN_ID",
+    "MASTER_ADDR",
+    "MASTER_PORT",
 )
 
 
@@ -27,6 +37,18 @@ def launched_as() -> tuple[int | None, int | None]:
         if rank_name == "RANK" or (int(size) > 1 and not _is_child()):
             return int(rank), int(size)
     return None, None
+
+
+def job() -> str | None:
+    """What the tasks of one job have in common and those of another have not; None where this is the task of none, or the only one.
+
+    A digest, because an address is nobody's business who is sent a recording.
+    """
+    _, size = launched_as()
+    named = [f"{name}={os.environ[name]}" for name in _JOB if os.environ.get(name)]
+    if not named or size is None or size < 2:
+        return None
+    return hashlib.sha256(" ".join(named).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _is_child() -> bool:

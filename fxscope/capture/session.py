@@ -10,6 +10,7 @@ import sys
 import time
 from typing import Any
 
+from fxscope.capture.launchers import job
 from fxscope.names import LOG_PREFIX, RECORDING_SUFFIX, SESSION_FILE
 
 
@@ -55,7 +56,34 @@ def new_session(argv: list[str], command: list[str], script: str, options: dict[
         "exit_code": None,
         "options": options,
         "processes": [],
+        "job": job(),
     }
+
+
+def is_of_our_job(folder: str) -> bool:
+    """Whether what lies in a folder was begun by another task of the job that this process is one of (srun, mpirun)."""
+    ours = job()
+    if ours is None:
+        return False
+    if not os.path.exists(os.path.join(folder, SESSION_FILE)):  # that task is about to put it there
+        return all(name.startswith(SESSION_FILE) for name in os.listdir(folder))
+    return _of_job(folder, ours) is not None
+
+
+def code_so_far(folder: str) -> int | None:
+    """The exit code of a task of our job that has failed: the job has failed with it, however its other tasks end."""
+    other = _of_job(folder, job())
+    return (other.get("exit_code") or None) if other is not None else None
+
+
+def _of_job(folder: str, ours: str | None) -> dict[str, Any] | None:
+    """The session that a task of our job has written there; None where none has."""
+    try:
+        with open(os.path.join(folder, SESSION_FILE), encoding="utf-8") as file:
+            begun = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return begun if ours is not None and isinstance(begun, dict) and begun.get("job") == ours else None
 
 
 def torch_version() -> str | None:
@@ -98,5 +126,6 @@ def end_session(folder: str, session: dict[str, Any], exit_code: int | None) -> 
         rank = int(parts[1]) if parts[0] == "rank" and parts[1].isdigit() else None
         pid = parts[2] if rank is not None else parts[0]
         processes.append({"pid": int(pid) if pid.isdigit() else None, "rank": rank, "log": name})
+    exit_code = exit_code or code_so_far(folder) or exit_code
     session.update(ended=time.time(), state="ended", exit_code=exit_code, processes=processes)
     write_session(folder, session)

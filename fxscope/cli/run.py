@@ -111,7 +111,7 @@ def command(
     The program behaves as without us: same output, exit code, signals and results. fxscope exits with its exit code.
     """
     from fxscope.capture.options import Options
-    from fxscope.capture.session import default_folder, new_session
+    from fxscope.capture.session import code_so_far, default_folder, new_session
 
     options = Options(backend, mode, dynamic, parse_settings(settings), save_tensors, time_launches, fusion_log)
     if save_tensors:
@@ -121,6 +121,7 @@ def command(
     make_folder(folder)
     written = [*(() if module is None else ("-m", module)), *target]
     session = new_session(written, program, script, options.changed())
+    session["exit_code"] = code_so_far(folder)
     if headless or not sys.stdout.isatty():
         ctx.exit(record_headless(program, folder, options, session, quiet))
     ctx.exit(record_in_app(program, folder, options, session))
@@ -205,11 +206,13 @@ def make_folder(folder: str) -> None:
     """Make the recording's folder.
 
     Raises:
-        UsageError: It is there already and holds something, or cannot be made.
+        UsageError: It is there already and holds something that no other task of our job began, or cannot be made.
     """
+    from fxscope.capture.session import is_of_our_job
+
     try:
         os.makedirs(folder, exist_ok=True)
-        taken = bool(os.listdir(folder))
+        taken = bool(os.listdir(folder)) and not is_of_our_job(folder)
     except OSError as error:
         raise UsageError(f"cannot record into {folder}: {error.strerror}; choose another place with -o") from error
     if taken:

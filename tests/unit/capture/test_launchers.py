@@ -6,7 +6,7 @@ import multiprocessing
 
 import pytest
 
-from fxscope.capture.launchers import launched_as
+from fxscope.capture.launchers import job, launched_as
 
 NAMES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -49,3 +49,21 @@ def test_children_of_a_task_are_not_that_task(monkeypatch: pytest.MonkeyPatch) -
         assert pool.apply(launched_as) == (None, None)
         monkeypatch.setenv("RANK", "0")
     assert launched_as() == (1, 2)  # a rank without a size is no torchrun's
+
+
+def test_only_tasks_of_several_have_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_STEP_ID", "PMIX_NAMESPACE", "PMI_JOBID", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")  # in every shell of an allocation
+    assert job() is None
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    assert job() is None
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    first = job()
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    assert job() == first is not None
+    monkeypatch.setenv("SLURM_STEP_ID", "1")
+    assert job() not in (first, None)
+    monkeypatch.setenv("MASTER_ADDR", "node7.example.org")
+    assert "node7" not in str(job())
