@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from textual.app import ComposeResult
@@ -10,11 +11,11 @@ from fxscope.recording.records import Compile, FailedGuard, LimitHit, Recompile
 from fxscope.words import count
 
 from ..frames import seconds_text, site
-from ..spans import Cell
+from ..spans import Cell, plain
 from ..store import Snapshot
 from ..widgets.document import Block, Document, heading
 from ..widgets.line_view import LineView
-from ..widgets.virtual_table import Column, Rows, VirtualTable
+from ..widgets.virtual_table import Column, VirtualTable
 from .view import View, fact
 
 
@@ -24,6 +25,65 @@ class Row(NamedTuple):
     record: Recompile
     failed: FailedGuard | None
     number: int  # of the record
+
+
+class RecompileRows:
+    """Row provider over the failed entries, in order of frames; cells are made for what is in sight."""
+
+    columns = (
+        Column("frame", keep=7, limit=34, middle=True),
+        Column("recompile", keep=9),
+        Column("entry", keep=8),
+        Column("kind", keep=3, limit=12),
+        Column("source", keep=6, limit=30),
+        Column("had", keep=9, limit=20),
+        Column("got", keep=9, limit=20),
+        Column("guard", flex=True, keep=2),
+        Column("asked by", keep=1, limit=26, middle=True),
+        Column("then", keep=5),
+    )
+
+    def __init__(self, rows: Sequence[Row], compiles: Mapping[str, Compile]) -> None:
+        self.rows = rows
+        self.compiles = compiles
+
+    def count(self) -> int:
+        """Number of failed entries."""
+        return len(self.rows)
+
+    def row(self, index: int) -> Sequence[Cell]:
+        """Cells of a failed entry; what it shares with the row before is left out."""
+        record, failed = self.rows[index].record, self.rows[index].failed
+        before = self.rows[index - 1].record if index else None
+        frame: Cell = ""
+        if before is None or _frame(before) != _frame(record):
+            frame = [(record.function, "strong"), (f" {site(record.file, record.line)}", "dim")]
+        first = before is not record
+        return (
+            frame,
+            record.key if first else "",
+            failed.entry if failed else "",
+            (failed.kind if failed else "", "accent"),
+            failed.source or "" if failed else "",
+            (failed.expected or "", "good") if failed else "",
+            (failed.actual or "", "bad") if failed else "",
+            failed.guard if failed else ("no guard was logged", "dim"),
+            (site(failed.asked_file, failed.asked_line or 0) if failed and failed.asked_file else "", "name"),
+            _then(record, self.compiles.get(record.key)) if first else "",
+        )
+
+    def text(self, index: int) -> str:
+        """All cells, for the filter."""
+        return " ".join(plain(cell) for cell in self.row(index))
+
+    def key(self, index: int) -> object:
+        """Its record, and which row of all it is."""
+        return self.rows[index].number, index
+
+    def find(self, key: object) -> int | None:
+        """The row with that key."""
+        at = key[1] if isinstance(key, tuple) else -1
+        return at if 0 <= at < len(self.rows) and self.key(at) == key else None
 
 
 class RecompilesView(View):
@@ -40,6 +100,7 @@ class RecompilesView(View):
     def __init__(self) -> None:
         super().__init__()
         self._rows: list[Row] = []
+        self._frames: list[tuple[int, str, int, str]] = []  # of the records
 
     def body(self) -> ComposeResult:
         """Table and story."""
@@ -55,66 +116,23 @@ class RecompilesView(View):
         """List what failed."""
         self.snapshot = snapshot
         if not snapshot.recompiles and not snapshot.limit_hits:
+            self._rows, self._frames = [], []
             self.empty(snapshot.error)
             return
         self.filled()
-        numbered = sorted(enumerate(snapshot.recompiles), key=lambda item: (_frame(item[1]), item[1].started, item[0]))
+        records = snapshot.recompiles
+        self._frames = frames = [_frame(record) for record in records]
+        order = sorted(range(len(records)), key=lambda number: (frames[number], records[number].started, number))
         compiles = {compile_.key: compile_ for compile_ in snapshot.compiles}
-        self._rows = [Row(record, failed, index) for index, record in numbered for failed in (record.failed or [None])]  # type: ignore[list-item]
-        columns = (
-            Column("frame", keep=7, limit=34, middle=True),
-            Column("recompile", keep=9),
-            Column("entry", keep=8),
-            Column("kind", keep=3, limit=12),
-            Column("source", keep=6, limit=30),
-            Column("had", keep=9, limit=20),
-            Column("got", keep=9, limit=20),
-            Column("guard", flex=True, keep=2),
-            Column("asked by", keep=1, limit=26, middle=True),
-            Column("then", keep=5),
-        )
-        cells: list[list[Cell]] = []
-        before = None
-        for row in self._rows:
-            record, failed = row.record, row.failed
-            frame = _frame(record)
-            first = not cells or self._rows[len(cells) - 1].record is not record
-            name = (
-                [(record.function, "strong"), (f" {site(record.file, record.line)}", "dim")] if frame != before else ""
-            )
-            before = frame
-            cells.append(
-                [
-                    name,
-                    record.key if first else "",
-                    failed.entry if failed else "",
-                    (failed.kind if failed else "", "accent"),
-                    failed.source or "" if failed else "",
-                    (failed.expected or "", "good") if failed else "",
-                    (failed.actual or "", "bad") if failed else "",
-                    failed.guard if failed else ("no guard was logged", "dim"),
-                    (site(failed.asked_file, failed.asked_line or 0) if failed and failed.asked_file else "", "name"),
-                    self._then(record, compiles.get(record.key)) if first else "",
-                ]
-            )
-        keys = [(row.number, number) for number, row in enumerate(self._rows)]
-        self.table.show(Rows(columns, cells, keys))
+        self._rows = [Row(records[n], failed, n) for n in order for failed in (records[n].failed or [None])]  # type: ignore[list-item]
+        self.table.show(RecompileRows(self._rows, compiles))
         totals = snapshot.totals
         self.tell(
             fact("recompiles", totals.recompiles),
-            fact("frames", len({_frame(record) for record in snapshot.recompiles})),
+            fact("frames", len(set(frames))),
             fact("limit hits", totals.limit_hits, "bad" if totals.limit_hits else ""),
         )
         self._story()
-
-    @staticmethod
-    def _then(record: Recompile, compile_: Compile | None) -> Cell:
-        if record.outcome == "refused":
-            return ("\u2298 refused", "bad")
-        return (
-            "\u21bb " + (seconds_text(compile_.seconds) if compile_ and compile_.seconds is not None else "compiled"),
-            "warn",
-        )
 
     def here(self) -> Row | None:
         """The row under the cursor."""
@@ -146,7 +164,11 @@ class RecompilesView(View):
             self.query_one(Document).show([Block([("LIMIT", "accent"), *lines])], keep=False)
             return
         record = row.record
-        same = [item for item in snapshot.recompiles if _frame(item) == _frame(record)]
+        same = [
+            item
+            for item, frame in zip(snapshot.recompiles, self._frames, strict=True)
+            if frame == self._frames[row.number]
+        ]
         compiled = sum(item.outcome == "compiled" for item in same)
         entries = sum(
             compile_.file == record.file
@@ -249,6 +271,15 @@ class RecompilesView(View):
         if self.snapshot is None:
             return None
         return {"recompiles": self.snapshot.recompiles, "limit_hits": self.snapshot.limit_hits}
+
+
+def _then(record: Recompile, compile_: Compile | None) -> Cell:
+    if record.outcome == "refused":
+        return ("\u2298 refused", "bad")
+    return (
+        "\u21bb " + (seconds_text(compile_.seconds) if compile_ and compile_.seconds is not None else "compiled"),
+        "warn",
+    )
 
 
 def _frame(record: Recompile) -> tuple[int, str, int, str]:
