@@ -19,6 +19,7 @@ from fxscope.passes.cost import Machine
 from fxscope.passes.module import clone
 from fxscope.passes.partition_report import PartitionReport
 from fxscope.targets.target import Listing, Target
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -234,7 +235,7 @@ def without_dropout(gm: GraphModule) -> list[str]:
     """Switch dropout off in a graph, in place; one note where there was any."""
     import torch
 
-    count = 0
+    places = 0
     for node in gm.graph.nodes:
         if node.op != "call_function":
             continue
@@ -245,13 +246,13 @@ def without_dropout(gm: GraphModule) -> list[str]:
             node.kwargs = {
                 "training" if getattr(node.target, "__module__", None) == "torch.nn.functional" else "train": False
             }
-            count += 1
+            places += 1
         elif node.target is torch.ops.aten.native_dropout.default:
             node.args = (*node.args[:2], False)
-            count += 1
+            places += 1
         elif "scaled_dot_product" in name and (node.kwargs.get("dropout_p") or (len(node.args) > 4 and node.args[4])):
             node.args = tuple(0.0 if at == 4 else item for at, item in enumerate(node.args))
             node.kwargs = {key: 0.0 if key == "dropout_p" else item for key, item in node.kwargs.items()}
-            count += 1
+            places += 1
     gm.recompile()
-    return [f"dropout is switched off in {count} places, so that results can be compared"] if count else []
+    return [f"dropout is switched off in {count(places, 'place')}, so that results can be compared"] if places else []

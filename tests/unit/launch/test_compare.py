@@ -178,7 +178,8 @@ def test_missing_and_failing_executors_are_rows():
 def test_dropout_is_switched_off_and_said(drop):
     gm = symbolic_trace(lambda x: drop(x) + 1)
     notes = without_dropout(gm)
-    assert len(notes) == 1
+    assert notes == ["dropout is switched off in 1 place, so that results can be compared"]
+    assert without_dropout(symbolic_trace(lambda x: torch.relu(x))) == []
     x = torch.randn(1, 2, 100, 1)
     assert torch.equal(gm(x), x + 1)
 
@@ -186,8 +187,15 @@ def test_dropout_is_switched_off_and_said(drop):
 def test_dropout_of_attention_is_switched_off_too():
     gm = symbolic_trace(lambda q: torch.nn.functional.scaled_dot_product_attention(q, q, q, None, 0.5))
     q = torch.randn(1, 1, 4, 8)
-    without_dropout(gm)
+    assert len(without_dropout(gm)) == 1
     torch.testing.assert_close(gm(q), torch.nn.functional.scaled_dot_product_attention(q, q, q))
+
+
+def test_dropout_that_is_taken_apart_is_switched_off_too():
+    gm = symbolic_trace(lambda x: torch.ops.aten.native_dropout.default(x, 0.9, True)[0])
+    assert "in 1 place," in without_dropout(gm)[0]
+    x = torch.randn(100)
+    assert torch.equal(gm(x), x)
 
 
 def test_cancelling_keeps_what_was_measured():

@@ -24,7 +24,8 @@ def test_regimes_and_their_sentence():
     assert fixed == pytest.approx(0.01, rel=0.05)
     assert rate == pytest.approx(10, rel=0.01)
     assert cross == pytest.approx(1e5, rel=0.1)
-    assert regimes([(10, 1.0), (1000, 1.2)])[2] is None
+    fixed, rate, cross = regimes([(10, 1.0), (3_000_000, 1.5)])  # never out of the first regime: bytes by time
+    assert (fixed, rate, cross) == (1.0, pytest.approx(2.0), None)
 
     def make(size):
         return symbolic_trace(lambda x: torch.relu(x + 1)), [torch.randn(size)]
