@@ -249,12 +249,15 @@ def record_in_app(program: list[str], folder: str, options: Any, session: dict[s
     from fxscope.capture.session import write_session
 
     write_or_warn(write_session, folder, session)
-    code: int = run_live(program, recording_environment(folder, options), folder)
-    finish(folder, session, code)
+    code: int | None = None
+    try:
+        code = run_live(program, recording_environment(folder, options), folder)
+    finally:
+        finish(folder, session, code)
     return code
 
 
-def finish(folder: str, session: dict[str, Any], code: int) -> None:
+def finish(folder: str, session: dict[str, Any], code: int | None) -> None:
     """Rewrite session.json with how the program ended."""
     from fxscope.capture.session import end_session
 
