@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("FXSCOPE_SHARED", ROOT.parent / "shared"))
@@ -19,6 +20,10 @@ SHARED = Path(os.environ.get("FXSCOPE_SHARED", ROOT.parent / "shared"))
 os.environ["PATH"] = os.pathsep.join(
     [str(ROOT / "tests" / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
 )
+
+# No example has a time limit: a loaded machine is no fault of the code. The rest stays as the environment chose it (CI: derandomised).
+settings.register_profile("untimed", settings(), deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

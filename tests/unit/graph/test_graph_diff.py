@@ -99,7 +99,7 @@ def edited(draw: st.DrawFn) -> tuple[Graph, Graph, list[str]]:
     return before, link(msgspec.structs.replace(before, nodes=nodes)), edits
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(graphs(), st.integers(0, 3))
 def test_a_graph_does_not_differ_from_itself_whatever_its_names(graph: Graph, by: int) -> None:
     copy = msgspec.structs.replace(graph, nodes=[msgspec.structs.replace(node) for node in graph.nodes])
@@ -112,7 +112,7 @@ def test_a_graph_does_not_differ_from_itself_whatever_its_names(graph: Graph, by
     assert apply_diff(graph, diff) == other
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80, derandomize=True)
 @given(graphs(), graphs())
 def test_applying_a_diff_gives_the_other_graph(a: Graph, b: Graph) -> None:
     diff = diff_graphs(a, b)
@@ -122,7 +122,7 @@ def test_applying_a_diff_gives_the_other_graph(a: Graph, b: Graph) -> None:
     assert {*diff.pairs, *diff.removed} == {node.name for node in a.nodes}
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80, derandomize=True)
 @given(edited())
 def test_the_diff_of_an_edit_is_no_larger_than_the_edit(case: tuple[Graph, Graph, list[str]]) -> None:
     before, after, edits = case

@@ -57,7 +57,7 @@ def chains(draw: st.DrawFn) -> Graph:
     return link(Graph(nodes=nodes))
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80, derandomize=True)
 @given(chains(), st.integers(1, 6))
 def test_every_row_shows_its_node_once_and_is_bounded(graph: Graph, lanes: int) -> None:
     cells = gutter(graph, lanes)

@@ -295,7 +295,7 @@ def test_compiled_programs_roll_and_unroll_to_themselves():
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 900)), max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_roll_is_the_inverse_of_unroll(rows):
     flat = assemble(
         "\n".join(
@@ -306,7 +306,7 @@ def test_roll_is_the_inverse_of_unroll(rows):
 
 
 @given(st.integers(1, 30), st.integers(-64, 64), st.integers(1, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_affine_runs_become_one_loop(count, step, body):
     flat = assemble("\n".join(
         f"ld region=w dtype=f32 addr={10000 + n * step + b * 7} row={b} rows=1 cols={b + 1} space=s stride=0"

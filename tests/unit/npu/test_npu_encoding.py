@@ -35,7 +35,7 @@ def instructions(draw):
 
 
 @given(st.lists(instructions(), max_size=8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_asm_bin_asm(program):
     text = disassemble(program)
     code = encode(assemble(text))
@@ -44,7 +44,7 @@ def test_asm_bin_asm(program):
 
 
 @given(st.lists(st.integers(0, 0xFFFFFFFF), min_size=4, max_size=4))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_bin_asm_bin_or_refused(four):
     try:
         instruction = from_words(four)
@@ -54,7 +54,7 @@ def test_bin_asm_bin_or_refused(four):
 
 
 @given(instructions(), st.integers(0, 127))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_flipped_bit_is_another_word_or_an_error(instruction, bit):
     code = bytearray(encode([instruction]))
     code[bit // 8] ^= 1 << bit % 8

@@ -65,7 +65,7 @@ def test_debug_table_leads_both_ways():
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_view_strides_agree_with_torch(data):
     shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     order = data.draw(st.permutations(range(len(shape))))
@@ -89,7 +89,7 @@ def test_view_strides_agree_with_torch(data):
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_runs_cover_rows_in_order(shape, data):
     strides = data.draw(st.lists(st.integers(0, 50), min_size=len(shape), max_size=len(shape)))
     rows = Rows.of(shape, strides)
@@ -113,7 +113,7 @@ def test_collapse_merges_what_all_operands_allow():
     st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 12), st.integers(0, 6)), min_size=1, max_size=25),
     st.sampled_from([0, 4096, 16384]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_plan_never_overlaps_live_buffers(items, chip):
     machine = machines.with_values(GEMMINI, {"chip.bytes": chip})
     buffers = [
@@ -154,7 +154,7 @@ def test_chip_memory_takes_intermediates_and_names_spills():
 
 
 @given(st.integers(1, 600), st.integers(1, 600), st.integers(1, 600), st.sampled_from(machines.names()))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_tiles_are_legal_and_bounded_below(m, n, k, preset):
     machine = machines.load(preset)
     shape = Shape(m, n, k, 1, "f32", 0, False, False, ("full",), 1, 0, 4)

@@ -53,7 +53,7 @@ def test_shadow_weight_values(shape, cycles):
 
 
 @given(st.integers(1, 200), st.integers(1, 6), st.integers(1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_gemm_takes_the_cycles_of_its_folds(t, k_folds, n_folds):
     """A gemm instruction costs what the ldw and mm instructions cost that its sequencer stands for."""
     machine = machines.with_values(GEMMINI, {**IDEAL, "queues.execute": 64})
@@ -130,7 +130,7 @@ TOKENS = st.lists(
 
 
 @given(TOKENS, st.sampled_from(["gemmini-16x16", "ethos-u65-512", "tpu-v1-256x256"]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_total_lies_between_its_bounds(rows, preset):
     machine = machines.load(preset)
     lines, held = [], {"l": 0, "x": 0, "s": 0}

@@ -18,7 +18,7 @@ from fxscope.passes.split import check_convex, extract, split
 from tests.unit.passes.drawn import NO, Upstream, chain, choices, connected, names, only, random_graph
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(choices, st.booleans())
 def test_random_graphs_are_convex_minimal_and_run_the_same(choice, components):
     gm, supported = random_graph(choice)

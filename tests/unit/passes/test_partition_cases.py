@@ -281,7 +281,7 @@ def test_a_node_moves_to_the_later_island_where_fewer_bytes_cross():
     torch.testing.assert_close(split(gm, result)(x), gm(x))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(choices)
 def test_moving_never_costs_bytes_nor_breaks_islands(choice):
     gm, supported = random_graph(choice)

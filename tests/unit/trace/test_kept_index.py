@@ -68,7 +68,7 @@ def test_the_report_is_the_same_through_an_index(trace: Path, tmp_path: Path) ->
     assert [recording.text(number) for number, _ in recording.events()]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_log_that_grew_is_read_on_from_its_index(raw: bytes, tmp_path: Path, data: st.DataObject) -> None:
     cut = data.draw(st.integers(2000, len(raw)))
@@ -148,7 +148,7 @@ def test_a_file_that_was_just_written_is_not_known_by_its_times(raw: bytes, tmp_
     assert _state(log)[2]  # by its checksum
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 1 << 30), value=st.integers(1, 255), cut=st.booleans())
 def test_a_damaged_index_is_left_aside(raw: bytes, tmp_path: Path, place: int, value: int, cut: bool) -> None:
     log = tmp_path / NAME

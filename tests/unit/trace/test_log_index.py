@@ -262,7 +262,7 @@ def test_missing_file(tmp_path: Path) -> None:
         ByteSource(tmp_path / "nothing.log")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.one_of(
