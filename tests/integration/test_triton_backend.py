@@ -18,6 +18,12 @@ from fxscope.targets.triton import module
 from fxscope.targets.triton.target import TritonTarget
 
 
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU, also where there is a GPU."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
 class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +107,7 @@ def test_triton_that_was_imported_before_is_interpreted_too() -> None:
         "gm = make_fx(lambda x: (torch.softmax(x, -1),))(x)\n"
         "assert torch.allclose(TritonTarget().compile(gm, (x,))(x)[0], torch.softmax(x, -1))\n"
     )
-    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=200, env=env, check=False
     )

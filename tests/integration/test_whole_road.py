@@ -19,6 +19,12 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDED = "conv-bn-fold,decompose:inductor,freeze"
 
 
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU, also where there is a GPU."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
 @pytest.fixture(scope="module")
 def road(recorded: Callable[..., Any]) -> Callable[..., Any]:
     """Runs a verb on the recording of convolutions, batch norms, pointwise ops and a softmax."""

@@ -164,6 +164,37 @@ def unpack_fp16(x):
 
 
 @triton.jit
+def load_between(pointer, start, limit, fill, BEFORE: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr):
+    """BLOCK halves from ``pointer + start`` on, which lies BEFORE elements past 16 bytes, in aligned 64-bit words, cut and joined.
+
+    ``limit`` of them are read, the others are ``fill``; None: all. A word is read only where it holds one that is asked for.
+    """
+    words = tl.multiple_of((pointer - BEFORE).to(tl.pointer_type(tl.uint64)), 16)
+    word = tl.arange(0, BLOCK // 4)
+    words = words + start // 4 + word + BEFORE // 4
+    cut: tl.constexpr = BEFORE % 4
+    if limit is None:
+        low = tl.load(words, eviction_policy=POLICY)
+        if cut:
+            high = tl.load(words + 1, eviction_policy=POLICY)
+    else:
+        low = tl.load(words, mask=word * 4 < limit, other=0, eviction_policy=POLICY)
+        if cut:
+            high = tl.load(words + 1, mask=word * 4 + 4 - cut < limit, other=0, eviction_policy=POLICY)
+    if cut:
+        low = (low >> (16 * cut)) | (high << (64 - 16 * cut))
+    kind: tl.constexpr = pointer.dtype.element_ty
+    a = low.to(tl.uint16).to(kind, bitcast=True)
+    b = (low >> 16).to(tl.uint16).to(kind, bitcast=True)
+    c = (low >> 32).to(tl.uint16).to(kind, bitcast=True)
+    d = (low >> 48).to(tl.uint16).to(kind, bitcast=True)
+    halves = tl.interleave(tl.interleave(a, c), tl.interleave(b, d))
+    if limit is not None:
+        halves = tl.where(tl.arange(0, BLOCK) < limit, halves, tl.full(halves.shape, fill, tl.float32).to(kind))
+    return halves
+
+
+@triton.jit
 def fetch(pointers):
     """Ask for the cache lines at these addresses to be brought into the L2 cache."""
     tl.inline_asm_elementwise(

@@ -57,7 +57,7 @@ class Writer(Reductions, Products):
             "matmul": self._matmul,
         }
         grid = forms[self.schedule.form]()
-        overlap = overlap and may_overlap(self.nest, math.prod(grid))
+        overlap = overlap and self.schedule.early and may_overlap(self.nest, math.prod(grid))
         arguments = [f"{m.name}_shifted_ptr" for m in self.shifted] + [f"{m.name}_ptr" for m in self.args]
         head = ["@triton.jit", f"def {self.name}({', '.join(arguments)}):", f'    """{self._title()}"""']
         constants = self._constants("\n".join(self.lines)) + OVERLAP * overlap
@@ -128,8 +128,7 @@ class Writer(Reductions, Products):
             return self._row_tiles()
         parts = self._parts(before_loop=True)
         self._accumulators(parts)
-        if s.weights == "hoist":
-            self._hoist(parts)
+        self._hoist(parts)
         prefetched = self._prefetchable() if s.prefetch else []
         if prefetched:
             self._row_names("pid")
@@ -171,25 +170,28 @@ class Writer(Reductions, Products):
     def _loop(self) -> tuple[int, ...]:
         s = self.schedule
         self._row_index(self._program())
+        stores = range(len(self.nest.kernel.stores))
+        full = [i for i in stores if self.nest.target(i)[2] in ("full", "lesser")]
         for level in range(self.last):
             wanted = self._reductions(level)
+            ready = [i for i in full if self.nest.level[self.nest.target(i)[0]] == level]
             self.phase = level
             for value in wanted:
                 self._loop_start(value)
             with self._column_loop() as part:
                 for value in wanted:
                     self._loop_step(value, part)
+                for position in ready:  # waits for nothing that a later loop adds up
+                    self.store(position, part)
             for value in wanted:
                 self._loop_end(value)
         self.phase = self.last
-        full = [i for i in range(len(self.nest.kernel.stores)) if self.nest.target(i)[2] in ("full", "lesser")]
-        if full:
+        if last := [i for i in full if self.nest.level[self.nest.target(i)[0]] == self.last]:
             with self._column_loop() as part:
-                for position in full:
+                for position in last:
                     self.store(position, part)
-        for position in range(len(self.nest.kernel.stores)):
-            if position not in full:
-                self.store(position, Part())
+        for position in set(stores) - set(full):
+            self.store(position, Part())
         return (-(-self.nest.row_count // s.tile),)
 
     def _sums(self) -> tuple[int, ...]:

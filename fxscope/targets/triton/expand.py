@@ -34,6 +34,8 @@ def specialise(island: GraphModule, inputs: Sequence[Any]) -> GraphModule:
             _split_loss(module, node)
         elif node.op == "call_function" and packet(node) in POINTWISE:
             _before_expand(module, node)
+        elif node.target is aten.addmm.default:
+            _bias_to_what_follows(module, node)
     module.graph.eliminate_dead_code()
     module.recompile()
     mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or FakeTensorMode()
@@ -64,6 +66,23 @@ def _before_expand(module: GraphModule, node: Node) -> None:
     wide.meta = dict(tensors[0].meta)
     node.replace_all_uses_with(wide)
     module.graph.erase_node(node)
+
+
+def _bias_to_what_follows(module: GraphModule, node: Node) -> None:
+    """addmm(bias, a, b) becomes mm(a, b) + bias where a pointwise kernel follows anyway: it adds the bias for nothing.
+
+    In float32 alone: there the product is rounded no coarser than the sum.
+    """
+    bias: Any = node.args[0]
+    value = bias.meta.get("val")
+    if node.kwargs or value is None or value.dtype != torch.float32 or value.dim() != 1 or not node.users:
+        return
+    if any(user.op != "call_function" or packet(user) not in POINTWISE for user in node.users):
+        return
+    with module.graph.inserting_before(node):
+        product = module.graph.call_function(aten.mm.default, node.args[1:])
+    product.meta = {k: v for k, v in node.meta.items() if k != "val"}
+    node.target, node.args = aten.add.Tensor, (product, bias)  # in place: what is shown goes by the node's name
 
 
 def _split_loss(module: GraphModule, node: Node) -> None:

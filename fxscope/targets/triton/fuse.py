@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 
 from fxscope.errors import UsageError
 from fxscope.targets.triton.builder import Builder, Ref
-from fxscope.targets.triton.ir import Axes, Incompatible, Kernel, Memory, Value
+from fxscope.targets.triton.ir import Axes, Dims, Incompatible, Kernel, Memory, Value
 from fxscope.targets.triton.lower import Loader, apply
 from fxscope.targets.triton.nodes import EXTERN, VIEWS, Key, dense, packet, sums_outer
 
@@ -260,7 +260,7 @@ class Plan:
     def _finish(self, key: Key) -> None:
         """Adds up partial sums that nothing else does anything to, several of one kernel together."""
         home = self.home[key]
-        shape = self.axes.shape(self.refs[key].dims)
+        shape = tuple(size for size in self.axes.shape(self.refs[key].dims) if size != 1)
         index = self.finishing.get((home, shape))
         old = self.kernels[index] if index is not None else None
         build = Builder(self.axes)
@@ -271,10 +271,15 @@ class Plan:
             self.kernels[old.index] = old
             self.finishing[(home, shape)] = old.index
         else:
-            for one, other in zip(old.values[0].dims[1:], build.values[0].dims[1:], strict=True):
+            for one, other in zip(_sized(old.values[0].dims[1:]), _sized(build.values[0].dims[1:]), strict=True):
                 self.axes.unify(one, other)
         old.values += build.values
         self.refs[key], self.home[key] = total, old.index
+
+
+def _sized(dims: Dims) -> list[tuple[int, ...]]:
+    """The dimensions of more than one element."""
+    return [axes for axes in dims if axes]
 
 
 def _used(values: list[Value], results: tuple[Ref | None, ...]) -> list[Value]:

@@ -10,6 +10,8 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
+from fxscope.targets.triton import device as compiled
+
 
 def _wrap(data: Any, dtype: Any) -> Any:
     data = np.asarray(data)
@@ -120,6 +122,7 @@ device = SimpleNamespace(
     unpack_fp16=_unpack,
     wrap=lambda i, n: i % n,
     fetch=lambda pointers: None,  # there is no cache
+    load_between=compiled.load_between.fn,
 )
 
 
@@ -161,6 +164,22 @@ def multiply_bfloat16() -> None:
 
     create_dot.widens = True  # type: ignore[attr-defined]
     InterpreterBuilder.create_dot = create_dot
+
+
+def count_with_scalars() -> None:
+    """Let the interpreter count with a scalar, which is an array of one number: Triton 3.6 converts it as NumPy 2.5 no longer does."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+    if getattr(patch, "counts", False):
+        return
+
+    def patched(tensor: Any, *scope: Any) -> None:
+        patch(tensor, *scope)
+        tensor.__index__ = lambda self: int(self.handle.data.squeeze())
+
+    patched.counts = True  # type: ignore[attr-defined]
+    interpreter._patch_lang_tensor = patched
 
 
 def spread_truth() -> None:

@@ -112,7 +112,7 @@ class Memory:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     source: str | None = None
-    misaligned: bool = False  # the address is no multiple of 16
+    misaligned: int = 0  # bytes that the address is past a multiple of 16
 
 
 @dataclass(eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -167,5 +167,7 @@ def formulations(nest: MatmulNest) -> list[Schedule]:
             depth //= 2
         small = (tile > 16 and tile >= 2 * rows) or (block > 64 and block >= 2 * cols)
         if not small and 3 * math.prod((tile, block)) <= 2**17:
-            out.append(Schedule("matmul", block, warps, tile=tile, depth=depth, stages=stages))
-    return [LIBRARY, *(out or [Schedule("matmul", 64, 4, tile=16, depth=32, stages=3)])]
+            # Of small tiles many wait where they start early, in shared memory that the kernel ahead could use.
+            plain = Schedule("matmul", block, warps, tile=tile, depth=depth, stages=stages, early=False)
+            out += [plain, replace(plain, early=True)] if tile * block >= 2**14 else [plain]
+    return [LIBRARY, *(out or [Schedule("matmul", 64, 4, tile=16, depth=32, stages=3, early=False)])]

@@ -86,11 +86,17 @@ def _interpret() -> None:
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
-    from fxscope.targets.triton.interpreted import multiply_bfloat16, round_to_bfloat16, spread_truth
+    from fxscope.targets.triton.interpreted import (
+        count_with_scalars,
+        multiply_bfloat16,
+        round_to_bfloat16,
+        spread_truth,
+    )
 
     round_to_bfloat16()
     multiply_bfloat16()
     spread_truth()
+    count_with_scalars()
     # Triton decides at import whether the functions of its own library (tl.sum, tl.max...) are interpreted.
     for module in (tl, tl.standard):
         for name, member in list(vars(module).items()):

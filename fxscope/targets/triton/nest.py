@@ -88,6 +88,15 @@ class Nest:
         """Where a load reads, or what an index counts."""
         return self._linear(value.memory, value.offset, self._strides[value])
 
+    def linear(self, access: Access) -> bool:
+        """Whether neighbouring columns are neighbours in memory throughout."""
+        step = 1
+        for stride, size in zip(reversed(access.cols), reversed(self.cols), strict=True):
+            if stride != step:
+                return False
+            step *= size
+        return True
+
     def target(self, position: int) -> tuple[Value, Access, str]:
         """Store number ``position``: the value, where it goes, and what the place varies over."""
         value = self.kernel.stores[position][0]
@@ -126,14 +135,17 @@ class Nest:
         return table
 
     def _weight(self, axis: int) -> tuple[int, int]:
-        """Loop order: by the stride in the largest memory that has the axis."""
-        best = (0, 0)
-        loads = [table for value, table in self._strides.items() if value.memory is not None]
-        for table in [*loads, *(table for _, _, table in self._stored)]:
+        """Loop order: by the stride in the largest memory that has the axis, of equal ones one that is written.
+
+        What is read across is read again from the cache by the same program; what is written across goes out in pieces.
+        """
+        best = (0, 0, 0)
+        tables = [(0, table) for value, table in self._strides.items() if value.memory is not None]
+        for written, table in [*tables, *((1, table) for _, _, table in self._stored)]:
             if table.get(axis):
                 size = math.prod(self.axes.sizes[a] for a in table)
-                best = max(best, (size, table[axis]))
-        return best[1], axis * -1
+                best = max(best, (size, written, table[axis]))
+        return best[2], axis * -1
 
     def _merge(self, order: list[int], tables: list[dict[int, int]]) -> list[list[int]]:
         groups: list[list[int]] = []

@@ -40,12 +40,7 @@ class Places(Lines):
                 self.put(f"index_{d} = {text}" + (f" % {sizes[d]}" if d else ""))
 
     def _linear(self, access: Access) -> bool:
-        step = 1
-        for stride, size in zip(reversed(access.cols), reversed(self.nest.cols), strict=True):
-            if stride != step:
-                return False
-            step *= size
-        return True
+        return self.nest.linear(access)
 
     def _row_names(self, row: str) -> None:
         sizes = self.nest.rows
@@ -82,11 +77,14 @@ class Places(Lines):
             self.put(f"base{suffix} = ({self._reference_start(row)} + head) // VEC * VEC")
 
     def _row_offset(self, access: Access, row: str) -> str:
-        names = [row] if len(self.nest.rows) == 1 else [f"row_{d}" for d in range(len(self.nest.rows))]
-        terms = [self._term(n, stride) for n, stride in zip(names, access.rows, strict=True) if stride]
+        terms = self._row_terms(access, row)
         if access.offset and access.memory is not None:
             terms.append(str(access.offset))
         return " + ".join(terms)
+
+    def _row_terms(self, access: Access, row: str) -> list[str]:
+        names = [row] if len(self.nest.rows) == 1 else [f"row_{d}" for d in range(len(self.nest.rows))]
+        return [self._term(n, stride) for n, stride in zip(names, access.rows, strict=True) if stride]
 
     def _term(self, name: str, stride: int) -> str:
         if stride == 1:

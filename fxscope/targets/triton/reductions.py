@@ -25,6 +25,8 @@ class Reductions(Values):
     def _phases(self, parts: list[Part]) -> None:
         self.points.clear()
         self._early_rows(parts[0])
+        if self.schedule.chunks > 1 and self.schedule.live == "repack":
+            self._load_packed(parts)
         for level in range(self.last):
             self.phase = level
             pieces: dict[Value, list[str]] = {}
@@ -51,6 +53,16 @@ class Reductions(Values):
             if value.op == "load" and self.nest.kinds[value] == "row" and self.last:
                 self.need(value, part)
         self.load_picked(part)
+
+    def _load_packed(self, parts: list[Part]) -> None:
+        """Load all chunks of the row before the first is unpacked: they are on their way together."""
+        for part in parts:
+            for value in self.nest.kernel.values:
+                wanted = value.op == "load" and self.nest.kinds[value] == "full" and self._packed(value)
+                names = {self.names[known] for known, suffix in self.raw if suffix == part.suffix}
+                if wanted and not part.edge and self.names[value] not in names:
+                    self.put(f"{self._var(value, part)} = {self._load_text(value, part, 'row', '')}", value.node)
+                    self.raw[self._key(value, part)] = self._var(value, part)
 
     def _write_row(self, parts: list[Part]) -> None:
         stores = [i for i in range(len(self.nest.kernel.stores)) if not self.nest.kernel.stores[i][0].partial]

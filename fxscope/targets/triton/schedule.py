@@ -5,7 +5,6 @@ The candidates come from experiment on an H200 (docs/triton.md says which and wh
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,7 +14,7 @@ from fxscope.targets.triton.nest import Nest
 
 Form = Literal["flat", "row", "loop", "sums", "matmul", "library"]
 Live = Literal["keep", "repack", "reread"]
-Weights = Literal["reload", "hoist", "shifted"]
+Weights = Literal["reload", "hoist", "shifted", "split"]
 BIG = 32 * 2**20  # bytes from which a tensor is worth a cache hint
 QUEUE, SHORT = 2048, 6144  # programs, and bytes that each moves
 SMS = 132  # programs of a persistent grid are a multiple of this; H100 and H200 have as many multiprocessors
@@ -36,10 +35,13 @@ class Schedule:
         programs: Programs of a persistent grid that run over the rows; 0: one program per tile.
         live: What holds a row over a reduction: ``keep`` float32 registers, ``repack`` packed half-precision registers, or
             ``reread`` it from memory.
-        weights: Column vectors: ``reload`` for each row, ``hoist`` out of the loop over rows, ``shifted`` copies in memory.
+        weights: Column vectors: ``reload`` for each row, ``hoist`` out of the loop over rows, ``shifted`` copies in memory, or ``split``:
+            the first hoisted, the others shifted.
         prefetch: Load the next row of a persistent program before this one is computed.
+        words: Half-precision tensors that start between 16-byte boundaries are read in aligned 64-bit words, which are cut and joined.
         ahead: Ask for the next row of a persistent program to be brought into the cache; needs no registers.
         hints: evict_last on large loads.
+        early: It may be started before the kernel ahead has ended, where kernels can.
         depth, stages: matmul: elements of the sum that a step takes, and steps that are loaded ahead.
     """
 
@@ -54,23 +56,26 @@ class Schedule:
     weights: Weights = "reload"
     prefetch: bool = False
     ahead: bool = False
+    words: bool = False
     hints: bool = False
     maxnreg: int | None = None
     fast: bool = False
     depth: int = 0
     stages: int | None = None
+    early: bool = True
 
     def text(self) -> str:
         """A few words for tables and comments."""
         if self.form == "library":
             return "the library's product, and a kernel for what follows"
         if self.form == "matmul":
-            return f"matmul, tiles of {self.tile}x{self.block}, {self.depth} deep, {self.warps} warps, {self.stages} stages"
+            return f"matmul, tiles of {self.tile}x{self.block}, {self.depth} deep, {self.warps} warps, {self.stages} stages{', early' * self.early}"
         words = [self.form, f"block {self.block}", f"{self.warps} warps"]
         words += [f"{self.tile} rows a tile"] * (self.tile > 1) + [f"{self.chunks} chunks"] * (self.chunks > 1)
         words += ["window"] * self.window + [f"{self.programs} programs"] * bool(self.programs)
         words += [self.live] * (self.live != "keep") + [f"weights {self.weights}"] * (self.weights != "reload")
-        words += ["prefetch"] * self.prefetch + ["next row to the cache"] * self.ahead + ["evict_last"] * self.hints
+        words += ["prefetch"] * self.prefetch + ["next row to the cache"] * self.ahead
+        words += ["aligned words"] * self.words + ["evict_last"] * self.hints
         words += [f"maxnreg {self.maxnreg}"] * bool(self.maxnreg) + ["fast math"] * self.fast
         return ", ".join(words)
 
@@ -128,6 +133,16 @@ def traffic(nest: Nest) -> int:
     return sum(nest.big(memory) for memory in memories)
 
 
+def elements_before(nest: Nest, value: Value) -> int:
+    """How many elements past a 16-byte boundary every row of a half-precision load starts; 0 where that differs by row, or is not so."""
+    if value.op != "load" or value.memory is None or value.dtype not in HALF or nest.kinds[value] != "full":
+        return 0
+    access = nest.access(value)
+    if not nest.linear(access) or value.memory.misaligned % 2 or any(stride % 8 for stride in access.rows):
+        return 0
+    return (value.memory.misaligned // 2 + access.offset) % 8
+
+
 def may_overlap(nest: Nest, programs: int) -> bool:
     """Whether a kernel gains by being started early: not as a long queue of short programs.
 
@@ -142,6 +157,20 @@ def candidates(nest: Nest) -> list[Schedule]:
 
     if isinstance(nest, MatmulNest):
         return formulations(nest)
+    options = _plain_candidates(nest)
+    if not any(elements_before(nest, value) for value in nest.kernel.values):
+        return options
+    joined = [
+        replace(o, words=True)
+        for o in options
+        if o.form in ("flat", "row") and not (o.window or o.prefetch) and o.block >= 8
+    ]
+    return [*joined, *options[:3]] if joined else options
+
+
+def _plain_candidates(nest: Nest) -> list[Schedule]:
+    from fxscope.targets.triton.row_forms import persistent, rows
+
     fast = half_outputs(nest)
     hints = any(v.memory and nest.big(v.memory) >= BIG for v in nest.kernel.values)
     if not nest.reductions and not nest.partials:
@@ -151,8 +180,8 @@ def candidates(nest: Nest) -> list[Schedule]:
     if nest.col_count > 65536 or _outer(nest):
         return _loop(nest, fast, hints)
     if nest.partials:
-        return _persistent(nest, fast, hints)
-    return _rows(nest, fast, hints)
+        return persistent(nest, fast, hints)
+    return rows(nest, fast, hints)
 
 
 def _flat(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
@@ -189,120 +218,16 @@ def _loop(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
         return [
             *out,
             Schedule("loop", max(wide // 2, 1), 4, tile=64, fast=fast),
-            Schedule("loop", min(2 * wide, power_of_two(n)), 8, tile=32, fast=fast),
+            *(
+                Schedule("loop", min(block, power_of_two(n)), warps, tile=tile, fast=fast)
+                for block, tile, warps in ((64, 32, 8), (128, 8, 4), (256, 8, 8), (512, 16, 16))
+            ),
         ]
     return [
         Schedule("loop", block, warps, fast=fast, hints=hints)
         for block, warps in ((4096, 8), (8192, 16), (16384, 32), (4096, 16))
         if block < 2 * n
     ] or [Schedule("loop", power_of_two(n), 4, fast=fast)]
-
-
-def _rows(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
-    n, size = nest.col_count, traffic(nest)
-    block = power_of_two(n)
-    window = ragged(nest) and n >= 64 and _plain(nest)
-    half = half_inputs(nest)
-    one = Schedule("row", block, window=window, fast=fast, hints=hints)
-    if nest.row_count == 1 and block <= 4096:
-        return [replace(one, warps=max(1, min(8, block // 256)), window=False)]
-    if block <= 512:
-        tiles = [t for t in (1, 2, 4, 8, 16) if 256 <= t * block <= 4096] or [16]
-        warps = [1, 2, 4]
-        plain = [replace(one, warps=w, tile=t, window=False) for t in tiles for w in warps if 32 * w <= t * block]
-        return sorted(plain, key=lambda s: abs(s.tile * s.block - 1024) + s.warps) or [
-            replace(one, warps=1, tile=16, window=False)
-        ]
-    if size < 2**21:
-        lanes = [w for w in (1, 2, 4, 8, 16, 32) if 8 <= block // (32 * w) <= 32] or [32]
-        return [replace(one, warps=w) for w in sorted(lanes, key=lambda w: abs(w - max(1, block // 512)))]
-    spans = (32, 16, 64) if window else (32, 16) if half else (16, 8, 32)  # elements a thread
-    lanes = list(dict.fromkeys(max(1, min(32, block // (32 * span))) for span in spans))
-    base = [replace(one, warps=w) for w in lanes]
-    lives: list[Live] = ["keep", "repack"] if half else ["keep", "reread"]
-    out = [replace(s, live=live) for s in base for live in lives]
-    if half:
-        out += [replace(s, live="reread") for s in base[:2]]
-    out += [replace(s, maxnreg=r, live=live) for s in base for r in _registers(s) for live in lives[: 1 + half]]
-    if not window and block <= 8192:
-        out += [replace(s, tile=2, live=live) for s in base[:2] for live in lives]
-    if window and column_vectors(nest):
-        shifted = [replace(s, weights="shifted") for s in out if s.live != "reread" or not half]
-        groups = _residues(nest)
-        hoisted = [
-            replace(
-                one,
-                warps=w,
-                programs=p * SMS // groups * groups,
-                weights="hoist",
-                prefetch=f,
-                live="repack" if half else "keep",
-            )
-            for w in (8, 16, 32)
-            for p in (1, 2)
-            for f in (False, True)
-            if 8 <= block // (32 * w) <= 64
-        ]
-        if half:
-            hoisted += [replace(s, ahead=True) for s in hoisted if not s.prefetch]
-        out = [*shifted, *base, *hoisted]
-    return out + [replace(s, hints=False) for s in out[:2] if hints]
-
-
-def _persistent(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
-    n = nest.col_count
-    block = power_of_two(n)
-    window = ragged(nest) and n >= 64 and _plain(nest)
-    half = half_inputs(nest)
-    rows = nest.row_count
-    groups = _residues(nest) if window else 1
-    per_sm = [1, 2, 3, 4] if block <= 4096 else [1, 2]
-    if block <= 1024:
-        tiles = [
-            (t, w) for t, w in ((4096 // block, 8), (2048 // block, 4), (1024 // block, 2), (8192 // block, 8)) if t > 1
-        ]
-        spread = [
-            replace(Schedule("row", block, w, tile=t, fast=fast, hints=hints), programs=p)
-            for t, w in tiles
-            for p in (4 * SMS, 8 * SMS)
-        ]
-        return [replace(s, programs=min(s.programs, -(-rows // s.tile))) for s in spread]
-    warps = [w for w in (4, 8, 16, 32) if 8 <= block // (32 * w) <= 64] or [4]
-    lives: list[Live] = ["repack", "reread"] if half else ["keep", "reread"]
-    vectors: list[Weights] = ["hoist", "reload"] if column_vectors(nest) else ["reload"]
-    if window and column_vectors(nest):
-        vectors.append("shifted")
-        if hints and block > 4096:  # where nothing else came within 2 % of the best, and half of it spills
-            vectors, warps = ["shifted"], [w for w in warps if w in (8, 16)] or warps
-    out = []
-    for w in warps:
-        for k in per_sm:
-            programs = max(min(k * SMS, rows) // groups * groups, groups)
-            for live in lives:
-                for weights in vectors:
-                    cuts = [1, 2, 4] if live == "reread" and block >= 8192 else [1]
-                    out += [
-                        Schedule(
-                            "row",
-                            block // c,
-                            w,
-                            window=window,
-                            programs=programs,
-                            live=live,
-                            weights=weights,
-                            fast=fast,
-                            hints=hints,
-                            chunks=c,
-                        )
-                        for c in cuts
-                    ]
-    if window and hints:
-        out += [replace(s, hints=False) for s in out if s.weights == "shifted" and s.live != "keep" and s.chunks == 1]
-    preferred = [s for s in out if s.warps * 32 * 16 == block and s.programs >= 2 * SMS // groups * groups]
-    rest = [s for s in out if s not in preferred]
-    if half and block > 4096:  # one or two programs a multiprocessor: while one computes, nobody loads
-        rest += [replace(s, ahead=True) for s in out if s.warps <= 8]
-    return [*preferred, *rest]
 
 
 def _sums(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
@@ -315,20 +240,3 @@ def _sums(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
             down = max(1, min(waves * SMS // across, -(-nest.row_count // tile)))
             out.append(Schedule("sums", block, warps, tile=tile, programs=down, fast=fast, hints=hints))
     return out
-
-
-def _registers(schedule: Schedule) -> list[int]:
-    """Register caps that let one more program onto a multiprocessor (65,536 registers, in units of 8 per thread)."""
-    span = schedule.block // (32 * schedule.warps)
-    caps = [65536 // (32 * schedule.warps * programs) // 8 * 8 for programs in (2, 3, 4, 6)]
-    return [cap for cap in caps if span + 8 <= cap <= 3 * span + 40][:2] if span >= 16 else []
-
-
-def _residues(nest: Nest) -> int:
-    """How many rows on, a row starts at the same place within 16 bytes again."""
-    return vector(nest) // math.gcd(nest.col_count, vector(nest))
-
-
-def _plain(nest: Nest) -> bool:
-    """Whether a row can be cut into a middle and ends: one column dimension, nothing but sums and extremes."""
-    return len(nest.cols) == 1 and all(not v.expr.startswith("arg") for v in nest.reductions)

@@ -26,7 +26,7 @@ from fxscope.targets.triton.schedule import LIBRARY, Schedule, candidates
 Write = Callable[[Nest, Schedule], Source]
 Log = Callable[[str, Schedule, float | None, str], None]
 MAX_SPILLS = 8  # registers; beyond it the spilled bytes are traffic of their own
-VERSION = 2
+VERSION = 3
 
 
 class Tuner:
@@ -201,7 +201,8 @@ class Tuner:
             flat = torch.zeros(size, dtype=memory.dtype, device=self.device)
             if memory.dtype.is_floating_point and not written:
                 flat = torch.randn(size, dtype=torch.float32, device=self.device).to(memory.dtype)
-            self.pool[key] = flat[1 if memory.misaligned else 0 :].as_strided(memory.shape, memory.strides)
+            shift = memory.misaligned // memory.dtype.itemsize
+            self.pool[key] = flat[shift:].as_strided(memory.shape, memory.strides)
         if written and memory.dtype.is_floating_point:
             self.pool[key].fill_(math.nan)
         return self.pool[key]

@@ -8,14 +8,17 @@ from fxscope.targets.triton.builder import HALF, compute_dtype, triton_dtype
 from fxscope.targets.triton.ir import Value
 from fxscope.targets.triton.lines import Part
 from fxscope.targets.triton.places import Places
-from fxscope.targets.triton.schedule import BIG
+from fxscope.targets.triton.schedule import BIG, column_vectors, elements_before
 
 
 class Values(Places):
     """Writes values when they are needed, each once."""
 
     def _is_hoisted(self, value: Value) -> bool:
-        return self.schedule.weights == "hoist" and value.op == "load" and self.nest.kinds[value] == "col"
+        if value.op != "load" or self.nest.kinds[value] != "col":
+            return False
+        weights = self.schedule.weights
+        return weights == "hoist" or (weights == "split" and value is column_vectors(self.nest)[0])
 
     def _key(self, value: Value, part: Part) -> tuple[Value, str]:
         return value, part.suffix if self.nest.kinds[value] in ("full", "col") and not self.flat else ""
@@ -225,7 +228,8 @@ class Values(Places):
         pointer = self._pointer(access, part, row, suffix)
         if (
             kind == "col"
-            and self.schedule.weights == "shifted"
+            and self.schedule.weights in ("shifted", "split")
+            and not self._is_hoisted(value)
             and not part.edge
             and access.cols == (1,)
             and not access.offset
@@ -233,12 +237,31 @@ class Values(Places):
             if access.memory not in self.shifted:
                 self.shifted.append(access.memory)
             pointer = f"{access.memory.name}_shifted_ptr + head * PITCH + {part.cols}"
-        options = f", mask={mask}, other={self.fills.text(value)}" if mask else ""
         policy = self._policy(value)
+        before = elements_before(self.nest, value) if self.schedule.words else 0
+        if before:
+            return self._between_text(value, before, policy) + (".to(tl.float32)" if not self._packed(value) else "")
+        options = f", mask={mask}, other={self.fills.text(value)}" if mask else ""
         if policy:
             options += f', eviction_policy="{policy}"'
         wide = value.dtype in HALF and not self._packed(value) and not (self.schedule.prefetch and kind == "full")
         return f"tl.load({pointer}{options})" + (".to(tl.float32)" if wide else "")
+
+    def _between_text(self, value: Value, before: int, policy: str) -> str:
+        """A load of a tensor that starts between 16-byte boundaries."""
+        access = self.nest.access(value)
+        assert access.memory is not None
+        pointer = self.argument(access.memory) + (f" + {access.offset}" if access.offset else "")
+        n = self.nest.col_count
+        if self.flat:
+            start, limit = "start", "TOTAL - start" if n % self.schedule.block else "None"
+        else:
+            start = " + ".join(self._row_terms(access, "row")) or "0"
+            limit = "N" if n < self.schedule.block else "None"
+            if self.row_mask:
+                limit = f"tl.where({self.row_mask}, N, 0)"
+        fill = self.fills.text(value)
+        return f'device.load_between({pointer}, {start}, {limit}, {fill}, {before}, BLOCK, "{policy}")'
 
     def _policy(self, value: Value) -> str:
         s = self.schedule

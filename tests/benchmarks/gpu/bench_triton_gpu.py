@@ -181,6 +181,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=500, help="start no further case after this long")
     parser.add_argument("--no-precompile", action="store_true")
     parser.add_argument("--skip", type=int, default=0)
+    parser.add_argument(
+        "--part", default="0/1", help="the k-th of every n cases, as k/n: one process for each GPU of a host"
+    )
     parser.add_argument("--limit", type=int, default=1000)
     return parser.parse_args()
 
@@ -191,7 +194,8 @@ def main() -> None:
 
     options = arguments()
     begin = time.time()
-    cases = chosen(options.match, options.group, options.skip, options.limit)
+    part, parts = map(int, options.part.split("/"))
+    cases = chosen(options.match, options.group, options.skip, options.limit)[part::parts]
     if not options.no_precompile:
         print(precompile(cases, (9, 0), os.cpu_count() or 4), flush=True)
         if "inductor" in options.peers:

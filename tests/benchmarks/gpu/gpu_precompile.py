@@ -36,11 +36,8 @@ def sources_of(case: Case) -> list[Any]:
         inputs = case.fake()
         gm, example = graph_of(case, inputs)
     del mode
-    compiled = Compiled(gm, example, collect, torch.device("cpu"), False, bind=False)
-    if case.shift:
-        for memory in compiled.plan.inputs[:1]:
-            memory.misaligned = True
-    return found
+    Compiled(gm, example, collect, torch.device("cpu"), False, bind=False)
+    return [] if case.shift else found  # what is written for a tensor that starts elsewhere depends on where
 
 
 def precompile_source(job: tuple[Any, tuple[int, int]]) -> str | None:

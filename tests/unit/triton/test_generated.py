@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -161,6 +162,17 @@ class Program:
 
 
 DEVICE = os.environ.get("FXSCOPE_TEST_DEVICE", "cpu")  # cuda: the same set on a GPU
+
+
+@pytest.fixture(autouse=True, scope="module")
+def interpreted() -> Iterator[None]:
+    """On the CPU, also where there is a GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        if DEVICE == "cpu":
+            patch.setenv("TRITON_INTERPRET", "1")
+        yield
+
+
 SHARD, SHARDS = (int(n) for n in os.environ.get("FXSCOPE_TEST_SHARD", "0/1").split("/"))
 seen = itertools.count()
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 pytest.importorskip("triton")
-from fxscope.targets.triton import schedule
+from fxscope.targets.triton import row_forms, schedule
 from fxscope.targets.triton.executable import TritonExecutable
 from fxscope.targets.triton.schedule import candidates
 from tests.unit.triton.traced import graph
@@ -79,8 +79,9 @@ def bias_gradient(x, g):
 def big(monkeypatch: pytest.MonkeyPatch) -> None:
     """Offer the formulations of large tensors on small ones."""
     monkeypatch.setattr(schedule, "BIG", 1)
-    monkeypatch.setattr(schedule, "SMS", 4)
-    monkeypatch.setattr(schedule, "traffic", lambda nest: 2**30)
+    for home in (schedule, row_forms):
+        monkeypatch.setattr(home, "SMS", 4)
+        monkeypatch.setattr(home, "traffic", lambda nest: 2**30)
 
 
 @pytest.mark.usefixtures("big")

@@ -1,0 +1,83 @@
+"""Half-precision tensors that start between 16-byte boundaries, and wide rows in parts."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+from fxscope.targets.triton import row_forms
+from fxscope.targets.triton.executable import TritonExecutable
+from fxscope.targets.triton.schedule import Schedule, candidates
+from tests.unit.triton.traced import graph
+
+CPU = torch.device("cpu")
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1)
+
+
+def layernorm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.layer_norm(x, (x.shape[-1],), w, b)
+
+
+def error(function: Any, args: tuple[torch.Tensor, ...], choose: Any) -> tuple[float, str]:
+    """Relative norm of the error against float64, and the kernel's text."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        executable = TritonExecutable(graph(function, *args), args, choose, CPU, True)
+        (got,) = executable(*args)
+    want = function(*(x.double() for x in args))
+    assert executable.latest is not None
+    return float((got.double() - want).norm() / want.norm()), executable.latest.sources[0].text
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shift", [1, 3, 4, 6])
+@pytest.mark.parametrize("shape", [(5, 64), (3, 1000), (7, 24)])
+def test_rows_and_chains_are_read_in_whole_words(dtype: torch.dtype, shift: int, shape: tuple[int, int]) -> None:
+    x = torch.randn(shape[0] * shape[1] + shift).to(dtype)[shift:].view(shape)
+    for function in (softmax, lambda x: torch.relu(x) * 2 + 1):
+
+        def first(nest: Any, *_: Any) -> Schedule:
+            options = candidates(nest)
+            assert not options[-1].words  # element by element is tried too
+            return options[0]
+
+        off, text = error(function, (x,), first)
+        assert "device.load_between(x_1_ptr, " in text
+        assert off < 4e-3
+
+
+def test_rows_that_start_anywhere_are_not() -> None:
+    x = torch.randn(3 * 1001 + 1).to(torch.bfloat16)[1:].view(3, 1001)
+    off, text = error(softmax, (x,), lambda nest, *_: candidates(nest)[0])
+    assert "load_between" not in text
+    assert off < 4e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_a_wide_row_in_parts_and_vectors_kept_apart(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_forms, "SMS", 8)
+    monkeypatch.setattr(row_forms, "traffic", lambda nest: 2**30)
+    x, (w, b) = torch.randn(9, 8191).to(dtype), torch.randn(2, 8191).to(dtype)
+    kinds: set[tuple[Any, ...]] = set()
+
+    def each(nest: Any, *_: Any) -> Schedule:
+        for option in candidates(nest):
+            kind = (min(option.chunks, 2), option.live, option.weights, option.prefetch)
+            if (option.chunks > 1 or option.weights == "split") and kind not in kinds:
+                kinds.add(kind)
+                return option
+        return candidates(nest)[0]
+
+    before = -1
+    while len(kinds) != before:
+        before = len(kinds)
+        off, _ = error(layernorm, (x, w, b), each)
+        assert off < 3e-4
+    assert len(kinds) == (4 if dtype == torch.float16 else 2)
