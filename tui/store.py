@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fxscope.errors import FxscopeError, UnreadableError
+from fxscope.errors import FxscopeError, UnreadableError, described
 from fxscope.names import OUTPUT_FILE
 from fxscope.recording.records import (
     Artifact,
@@ -276,7 +276,5 @@ def read_source(path: str) -> SourceFile:
 
 
 def describe(error: BaseException) -> str:
-    """One line for an error that a worker met."""
-    if isinstance(error, FxscopeError):
-        return str(error)
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    """One line for an error that a worker met; of ours it is whole, of others as much as a screen has room for."""
+    return described(error) if isinstance(error, FxscopeError) else described(error)[:300]

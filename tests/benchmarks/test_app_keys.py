@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from textual.app import App
@@ -46,16 +48,17 @@ def graph_text(nodes: int, shift: int) -> str:
     return "\n".join([*lines, f"        return ({before},)"])
 
 
+def write_event(file: TextIO, envelope: dict[str, object], payload: str = "") -> None:
+    file.write(f"V0101 00:00:00.000000 4242 torch/_dynamo/x.py:1] {json.dumps(envelope)}\n")
+    file.writelines(f"\t{row}\n" for row in payload.splitlines())
+
+
 @pytest.fixture(scope="module")
 def huge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two compiles of one frame with a graph of 100,000 nodes each, in two stages."""
     folder = tmp_path_factory.mktemp("huge")
     with (folder / "dedicated_log_torch_trace_4242.log").open("w") as file:
-
-        def line(envelope: dict[str, object], payload: str = "") -> None:
-            file.write(f"V0101 00:00:00.000000 4242 torch/_dynamo/x.py:1] {json.dumps(envelope)}\n")
-            file.writelines(f"\t{row}\n" for row in payload.splitlines())
-
+        line = partial(write_event, file)
         line({"str": ["/home/me/model.py", 0]})
         for number in range(2):
             where = {"frame_id": 0, "frame_compile_id": number, "attempt": 0}
@@ -86,11 +89,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An entry with 50,000 guards, and 10,000 recompiles that blame it."""
     folder = tmp_path_factory.mktemp("guarded")
     with (folder / "dedicated_log_torch_trace_4242.log").open("w") as file:
-
-        def line(envelope: dict[str, object], payload: str = "") -> None:
-            file.write(f"V0101 00:00:00.000000 4242 torch/_dynamo/x.py:1] {json.dumps(envelope)}\n")
-            file.writelines(f"\t{row}\n" for row in payload.splitlines())
-
+        line = partial(write_event, file)
         line({"str": ["/home/me/model.py", 0]})
         stack = [{"line": 10, "name": "forward", "filename": 0}]
         tree = "TREE_GUARD_MANAGER:\n+- RootGuardManager\n" + "\n".join(
