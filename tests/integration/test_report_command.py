@@ -110,7 +110,7 @@ def test_html(tmp_path: Path) -> None:
     assert "wrote " in done.stderr
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     refused = fxscope("report", "--html", str(tmp_path / "no" / "page.html"), LOG)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
 
 

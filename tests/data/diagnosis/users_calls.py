@@ -182,16 +182,25 @@ def logged_by_the_module(fixed):
 
 @problem("unsupported-builtin")
 def class_inside(fixed):
+    """Before torch 2.13 there is no such setting: the class is to be defined outside."""
+    setting = hasattr(torch._dynamo.config, "enable_trace_load_build_class")
+
+    class Outside:
+        value = 2
+
     @torch.compile(backend="eager")
     def f(x):
         y = x * 2
+
+        if fixed and not setting:
+            return y * Outside.value
 
         class Scale:  # HERE
             value = 2
 
         return y * Scale.value
 
-    with torch._dynamo.config.patch(enable_trace_load_build_class=fixed):
+    with torch._dynamo.config.patch({"enable_trace_load_build_class": fixed} if setting else {}):
         return (f(x0()),)
 
 
