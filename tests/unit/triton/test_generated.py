@@ -202,7 +202,6 @@ def check(program: Program) -> None:
 
 
 COMMON = settings(
-    deadline=None,
     derandomize=True,
     database=None,
     phases=[Phase.explicit, Phase.generate],
