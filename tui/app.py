@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 
 from textual.theme import ThemeProvider
 
@@ -223,26 +226,64 @@ def open_app(path: str) -> None:
     FxscopeApp(Store(path)).run()
 
 
-def run_live(command: Sequence[str], env: Mapping[str, str], recording: str | Path) -> int:
+def run_live(
+    command: Sequence[str], env: Mapping[str, str], recording: str | Path, ended: Callable[[int], None]
+) -> int:
     """Run a program in a pseudo-terminal inside the app.
 
     Args:
         command: Program and arguments.
         env: Its whole environment.
         recording: Folder that its trace logs and ``output.log`` go to.
+        ended: Called once with the program's exit code, whatever ended it, also where this process ends at once.
 
     Returns:
         The program's exit code; 128 + n where a signal ended it.
+
+    Raises:
+        FxscopeError: The app failed; the program has run to its end without it.
     """
     program = Program(command, env, recording)
-    app = FxscopeApp(Store(recording, live=True), program)
-    try:
-        app.run()
-    finally:
+
+    def end() -> int:
         code = program.stop() if program.started else 127
+        ended(code)
+        return code
+
+    def hung_up(number: int, _frame: FrameType | None) -> None:
+        """End without textual, which would wait for the terminal that is gone."""
+        program.signal(number)
+        end()
+        os._exit(128 + number)
+
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, hung_up)
+    try:
+        app = FxscopeApp(Store(recording, live=True), program)
+        app.run()
+        if app.return_code and program.running:
+            _go_on(program)
+    finally:
+        code = end()
     if app.return_code:
         raise FxscopeError(f"the app failed; the recording is whole: fxscope report {recording}")
     return code
+
+
+def _go_on(program: Program) -> None:
+    """Run the program to its end in our terminal: that the app failed is no reason to stop it."""
+
+    def show(data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    program.on_end = lambda code: None
+    program.on_output = show
+    print("fxscope: the app failed; the program goes on without it (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    try:
+        program.wait()
+    except KeyboardInterrupt:
+        program.stop()
 
 
 __all__ = ["KEYS", "FxscopeApp", "open_app", "run_live"]

@@ -249,15 +249,11 @@ def record_in_app(program: list[str], folder: str, options: Any, session: dict[s
     from fxscope.capture.session import write_session
 
     write_or_warn(write_session, folder, session)
-    code: int | None = None
-    try:
-        code = run_live(program, recording_environment(folder, options), folder)
-    finally:
-        finish(folder, session, code)
-    return code
+    environment = recording_environment(folder, options)
+    return run_live(program, environment, folder, lambda code: finish(folder, session, code))
 
 
-def finish(folder: str, session: dict[str, Any], code: int | None) -> None:
+def finish(folder: str, session: dict[str, Any], code: int) -> None:
     """Rewrite session.json with how the program ended."""
     from fxscope.capture.session import end_session
 

@@ -14,11 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from fxscope.capture.options import Options
-from fxscope.capture.session import new_session
-from fxscope.cli.run import record_in_app
-from fxscope.errors import FxscopeError
-
 PROBE = """
 import json, os, sys, threading
 import __main__
@@ -264,14 +259,3 @@ def test_tasks_of_one_job_share_a_folder_and_others_do_not(tmp_path: Path) -> No
     assert session(tmp_path / "job.fxscope")["exit_code"] == 1
     assert srun("8", 0) == 2
     assert session(tmp_path / "job.fxscope")["argv"] == ["task.py"]
-
-
-def test_an_app_that_fails_ends_the_recording_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failed(*_: object) -> int:
-        raise FxscopeError("the app failed")
-
-    monkeypatch.setattr("fxscope_tui.app.run_live", failed)
-    begun = new_session(["a.py"], [sys.executable, "a.py"], "a.py", {})
-    with pytest.raises(FxscopeError):
-        record_in_app([sys.executable, "a.py"], str(tmp_path), Options(), begun)
-    assert session(tmp_path)["state"] == "ended"
