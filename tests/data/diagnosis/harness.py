@@ -89,7 +89,8 @@ def facts(run, expect, same, older):
         return [first + i for i, line in enumerate(source) if re.search(rf"# {mark}\b", line)]
 
     here = (older and lines("OLDER HERE")) or lines("HERE")
-    return {"expect": expect, "same": same, "here": here if expect else [], "asked": lines("ASKED"), "older": older}
+    asked = [line for line in lines("ASKED") if not (older and line in here)]
+    return {"expect": expect, "same": same, "here": here if expect else [], "asked": asked, "older": older}
 
 
 def main():

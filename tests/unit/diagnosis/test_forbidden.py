@@ -79,7 +79,7 @@ def test_one_story_is_told_once_however_often_it_was_caught() -> None:
         for n, key in enumerate(("0/1", "0/1", "0/1", "", "", ""))
     ]
     failures.append(Failure(id="", phase="dynamo", type="RecompileError", message=other.format(7)))
-    session = SimpleNamespace(argv=["a.py"], cwd=None)
+    session = SimpleNamespace(argv=["a.py"], options={}, cwd=None)
     recording: Any = SimpleNamespace(failures=failures, session=session, compiles=[])
     story = Finding(
         ids=["changing-number"],

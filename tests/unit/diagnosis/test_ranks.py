@@ -196,5 +196,7 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "dedicated_log_torch_trace_rank_0.log").write_bytes(b"\x00\xff" * 100)
     with pytest.raises(UsageError, match="workers must be 1 or more"):
         summarize_all(tmp_path, workers=0)
-    (summary,) = summarize_all(tmp_path)
-    assert summary.notes
+    with pytest.raises(UnreadableError, match="holds no trace events"):
+        summarize_all(tmp_path)
+    (tmp_path / "dedicated_log_torch_trace_rank_1.log").write_bytes(b"")
+    assert [bool(summary.notes) for summary in summarize_all(tmp_path)] == [True, True]

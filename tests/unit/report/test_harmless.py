@@ -151,7 +151,8 @@ def test_search_in_a_browser(tmp_path: Path) -> None:
             [*command, f"{page.as_uri()}#q={query}"], capture_output=True, text=True, timeout=200, check=False
         )
         found[name] = done.stdout
-    assert "2 of 10" in found["good"]  # two of six compiles, three recompiles and the tree of stacks are of g
+    # Six compiles, three recompiles, two findings and the tree of stacks: two of the compiles hold the line.
+    assert "2 of 12" in found["good"]
     assert found["good"].count("<mark>") >= 2
     assert "alert(1)" in found["hostile"]
     assert found["hostile"].count("<script") == 1
