@@ -71,7 +71,7 @@ def prepare(
     machine_target = find_target(name) if isinstance(name, str) else name
     missing = machine_target.unavailable()
     if missing is not None:
-        raise MissingError(f"{machine_target.name}: {missing}")
+        raise MissingError(missing)
     if machine_target.name in REFERENCE:
         executable = machine_target.compile(gm, inputs)
         return Executor(

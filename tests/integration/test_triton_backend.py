@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,6 @@ from torch import nn
 
 pytest.importorskip("triton")
 from fxscope.errors import MissingError, UsageError
-from fxscope.targets.triton import module
 from fxscope.targets.triton.target import TritonTarget
 
 
@@ -75,14 +76,29 @@ def test_an_op_or_dtype_outside_the_table_is_a_clause_and_a_named_refusal() -> N
     assert "complex64" in TritonTarget().supports(first)[0].text
 
 
-def test_without_triton_and_on_a_gpu_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    assert "pip install triton" in (TritonTarget().unavailable() or "")
+@pytest.mark.parametrize(
+    ("package", "told"),
+    [
+        ("raise ModuleNotFoundError(\"No module named 'triton'\", name='triton')", "pip install triton"),
+        ("raise ImportError('libcuda.so.1: cannot open shared object file')", "libcuda.so.1.* this torch asks for"),
+        ("import absent_part", "absent_part.* this torch asks for"),
+    ],
+    ids=["absent", "broken", "in-part"],
+)
+def test_without_a_triton_that_can_be_imported(
+    package: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "triton.py").write_text(package)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    assert re.search(told, TritonTarget().unavailable() or "")
     gm, _ = node(torch.relu, torch.randn(3))
-    with pytest.raises(MissingError, match="pip install triton") as caught:
+    with pytest.raises(MissingError, match=told) as caught:
         TritonTarget().compile(gm, (torch.randn(3),))
     assert caught.value.exit_code == 4
-    monkeypatch.undo()
+
+
+def test_on_a_gpu_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Tesla V100")

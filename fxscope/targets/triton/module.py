@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from fxscope.errors import MissingError
+from fxscope.errors import MissingError, first_line
 from fxscope.targets.triton.emit import Source
 from fxscope.targets.triton.ir import Memory
 
@@ -177,8 +177,12 @@ def interpreted_launcher(source: Source) -> Launcher:
 
 def missing() -> str | None:
     """None where kernels can run here; else what is missing and how to mend it."""
-    if importlib.util.find_spec("triton") is None:
-        return "the package triton is not installed: pip install triton (Linux, x86-64)"
+    try:
+        import triton  # noqa: F401
+    except ImportError as error:
+        if error.name == "triton":
+            return "the package triton is not installed: pip install triton (Linux, x86-64)"
+        return f"the package triton cannot be imported ({first_line(error)}): install the one that this torch asks for"
     if torch.version.hip:
         return "generated kernels hold NVIDIA instructions and do not run on ROCm: use the executor inductor"
     if torch.cuda.is_available() and torch.cuda.get_device_capability() < (8, 0):
