@@ -19,7 +19,7 @@ from .keymap import KEYS, VIEWS, display, for_view, load_remapped
 from .live import POLL, LiveShell
 from .outlets import Outlets
 from .palette import Palette
-from .program import Program
+from .program import STOPPING, Program
 from .screens.pick import PickScreen, QuitScreen
 from .store import Store
 from .widgets.filter_bar import FilterBar
@@ -235,7 +235,7 @@ def run_live(
         command: Program and arguments.
         env: Its whole environment.
         recording: Folder that its trace logs and ``output.log`` go to.
-        ended: Called once with the program's exit code, whatever ended it, also where this process ends at once.
+        ended: Called with the program's exit code, whatever ended it, also where this process ends at once.
 
     Returns:
         The program's exit code; 128 + n where a signal ended it.
@@ -245,18 +245,18 @@ def run_live(
     """
     program = Program(command, env, recording)
 
-    def end() -> int:
-        code = program.stop() if program.started else 127
+    def end(signals: Sequence[int] = STOPPING) -> int:
+        code = program.stop(signals=signals) if program.started else 127
         ended(code)
         return code
 
     def hung_up(number: int, _frame: FrameType | None) -> None:
         """End without textual, which would wait for the terminal that is gone."""
-        program.signal(number)
-        end()
+        signal.signal(number, signal.SIG_IGN)
+        end((number, signal.SIGTERM, signal.SIGKILL))
         os._exit(128 + number)
 
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, hung_up)
     try:
         app = FxscopeApp(Store(recording, live=True), program)
@@ -279,7 +279,8 @@ def _go_on(program: Program) -> None:
 
     program.on_end = lambda code: None
     program.on_output = show
-    print("fxscope: the app failed; the program goes on without it (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    told = "fxscope: the app failed; the program goes on without it (Ctrl-C ends it; nothing can be typed to it)"
+    print(told, file=sys.stderr, flush=True)
     try:
         program.wait()
     except KeyboardInterrupt:

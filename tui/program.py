@@ -17,6 +17,7 @@ from fxscope.errors import MissingError
 from fxscope.names import OUTPUT_FILE
 
 CHUNK = 1 << 16
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 SILENCE = 1.5  # seconds after which a line without an end looks like a question
 
 
@@ -160,13 +161,13 @@ class Program:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended
                 os.killpg(self._process.pid, number)
 
-    def stop(self, patience: float = 3.0) -> int:
-        """End it: Ctrl-C, then SIGTERM, then SIGKILL, each after ``patience`` seconds.
+    def stop(self, patience: float = 3.0, signals: Sequence[int] = STOPPING) -> int:
+        """End it: Ctrl-C, then SIGTERM, then SIGKILL (or other ``signals``), each after ``patience`` seconds.
 
         Returns:
             Its exit code.
         """
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        for number in signals:
             if self._ended.wait(0):
                 break
             self.signal(number)

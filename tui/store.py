@@ -277,4 +277,4 @@ def read_source(path: str) -> SourceFile:
 
 def describe(error: BaseException) -> str:
     """One line for an error that a worker met; of ours it is whole, of others as much as a screen has room for."""
-    return described(error) if isinstance(error, FxscopeError) else described(error)[:300]
+    return str(error) if isinstance(error, FxscopeError) else described(error)[:300]

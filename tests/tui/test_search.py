@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from fxscope_tui.widgets.filter_bar import FilterBar
 
 pytestmark = pytest.mark.shared
 
@@ -50,3 +51,8 @@ async def test_a_long_text_is_searched_off_the_ui_thread(gpt2, opened, monkeypat
         await driver.type("nowhere")
         assert "0 lines" in driver.line("search /")
         assert code.cursor == 5_000
+        code.move_to(10)  # the cursor was moved while the worker searched
+        driver.app.query_one(FilterBar)._found(code, "nowhere", [7_000], 5_000)
+        assert code.cursor == 10
+        driver.app.query_one(FilterBar)._found(code, "nowhere", [7_000], 10)
+        assert code.cursor == 7_000

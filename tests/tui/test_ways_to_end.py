@@ -34,9 +34,16 @@ if sys.argv.pop(1) == "failing":
 main()
 """
 PROGRAM = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 
+def save(number, frame):
+    time.sleep(0.5)
+    Path("saved").touch()
+    sys.exit(9)
+
+if "saves" in sys.argv:
+    signal.signal(signal.SIGHUP, save)
 Path("up").touch()
 for _ in range(1000):
     if Path("go").exists():
@@ -49,14 +56,14 @@ for _ in range(1000):
 class Terminal:
     """``fxscope run program.py`` in a terminal whose other end is ours."""
 
-    def __init__(self, folder: Path, how: str) -> None:
+    def __init__(self, folder: Path, how: str, *arguments: str) -> None:
         self.folder = folder
         self.seen = b""
         (folder / "live.py").write_text(LIVE)
         (folder / "program.py").write_text(PROGRAM)
         self.master, slave = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "live.py", how, "run", "-o", "made", "program.py"],
+            [sys.executable, "live.py", how, "run", "-o", "made", "program.py", *arguments],
             cwd=folder,
             env={**os.environ, "TERM": "xterm-256color"},
             stdin=slave,
@@ -85,11 +92,11 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Callable[[str], Terminal]]:
+def terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
     made: list[Terminal] = []
 
-    def start(how: str) -> Terminal:
-        made.append(Terminal(tmp_path, how))
+    def start(how: str, *arguments: str) -> Terminal:
+        made.append(Terminal(tmp_path, how, *arguments))
         return made[-1]
 
     yield start
@@ -99,16 +106,22 @@ def terminal(tmp_path: Path) -> Iterator[Callable[[str], Terminal]]:
             each.process.wait()
 
 
-def test_a_terminal_that_goes_away_ends_the_recording(terminal: Callable[[str], Terminal], tmp_path: Path) -> None:
-    live = terminal("well")
+@pytest.mark.parametrize(
+    ("arguments", "code"), [((), 128 + signal.SIGHUP), (("saves",), 9)], ids=["ends", "saves first"]
+)
+def test_a_terminal_that_goes_away_ends_the_recording(
+    arguments: tuple[str, ...], code: int, terminal: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    live = terminal("well", *arguments)
     live.until(lambda: (tmp_path / "up").exists() and b"program.py" in live.seen)
     os.close(live.master)
     assert live.process.wait(LIMIT) == 128 + signal.SIGHUP
     told = live.session()
-    assert (told["state"], told["exit_code"]) == ("ended", 128 + signal.SIGHUP)
+    assert (told["state"], told["exit_code"]) == ("ended", code)
+    assert (tmp_path / "saved").exists() == bool(arguments)
 
 
-def test_an_app_that_fails_lets_the_program_go_on(terminal: Callable[[str], Terminal], tmp_path: Path) -> None:
+def test_an_app_that_fails_lets_the_program_go_on(terminal: Callable[..., Terminal], tmp_path: Path) -> None:
     live = terminal("failing")
     live.until(lambda: b"the program goes on without it" in live.seen)
     (tmp_path / "go").touch()

@@ -100,24 +100,25 @@ class FilterBar(Horizontal):
     def _search(self, pane: LineView, *, jump: bool) -> None:
         """Find the lines of a text that match; of a long one on a worker."""
         needle = pane.needle
+        start = pane.cursor if jump else None
         if pane.count() <= VirtualTable.ON_WORKER:
-            self._found(pane, needle, pane.matches(needle), jump)
+            self._found(pane, needle, pane.matches(needle), start)
             return
 
         def work() -> None:
             worker = get_current_worker()
             found = pane.matches(needle, lambda: worker.is_cancelled)
             if not worker.is_cancelled:
-                self.app.call_from_thread(self._found, pane, needle, found, jump)
+                self.app.call_from_thread(self._found, pane, needle, found, start)
 
         self.run_worker(work, thread=True, exclusive=True, group="search")
 
-    def _found(self, pane: LineView, needle: str, found: list[int], jump: bool) -> None:
-        """Say how many lines match and go to the next one, unless something else is searched by now."""
+    def _found(self, pane: LineView, needle: str, found: list[int], start: int | None) -> None:
+        """Say how many lines match and go to the next one, unless the cursor or the text has changed since the start."""
         if pane is not self.pane or needle != pane.needle or not pane.is_attached:
             return
         self.query_one("#filter-count", Static).update(f"{len(found):,} line{'s' * (len(found) != 1)}")
-        if jump and found:
+        if found and pane.cursor == start:
             at = bisect_left(found, pane.cursor)
             pane.move_to(found[at % len(found)], centre=True)
 

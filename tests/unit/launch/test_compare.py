@@ -162,7 +162,7 @@ def test_missing_and_failing_executors_are_rows():
         gm, inputs, ["eager", Part(missing="needs an NPU: buy one"), Raises()], seconds=0.01, rounds=3, machine=MACHINE
     )
     assert [row.status for row in found.rows] == ["ok", "missing", "failed"]
-    assert found.rows[1].note == "part: needs an NPU: buy one"
+    assert found.rows[1].note == "needs an NPU: buy one"
     assert found.rows[2].note == "RuntimeError: no luck"
 
 
