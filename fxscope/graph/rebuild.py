@@ -11,6 +11,7 @@ import builtins
 import importlib
 import math
 import operator
+import platform
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -26,6 +27,7 @@ from fxscope.graph.standins import GUARDS, STAND_INS
 from fxscope.graph.symbols import Number, evaluate, metas, symbol_values
 from fxscope.graph.tensors import make_tensor
 
+_PYTHON = {"operator": operator, "builtins": builtins, "math": math}
 _NUMBERS = {"inf": math.inf, "nan": math.nan, "-inf": -math.inf, "-nan": math.nan}
 
 
@@ -52,7 +54,7 @@ def rebuild(
 
     Raises:
         UsageError: The graph calls something that is not in the list, or was not parsed whole; it is named.
-        MissingError: This torch lacks an operator that the graph calls.
+        MissingError: This torch or Python lacks a function that the graph calls.
     """
     values = symbol_values(graph, symbols)
     return _Builder(graph, Devices(graph, device), values, dict(constants or {})).build()
@@ -79,17 +81,13 @@ def resolve(target: str) -> Callable[..., Any]:
 
     Raises:
         UsageError: It is not in the list.
-        MissingError: This version of torch has no such operator.
+        MissingError: This version of torch or Python has no such function.
     """
     group, name = callables.group_of(target)
-    if group == "operator":
-        return getattr(operator, name)
-    if group == "builtins":
-        return getattr(builtins, name)
-    if group == "math":
-        return getattr(math, name)
-    if group == callables.METHODS:
-        return getattr(torch.Tensor, name)
+    if group in _PYTHON:
+        if not hasattr(_PYTHON[group], name):
+            raise MissingError(f"Python {platform.python_version()} has no {target}, which the graph calls")
+        return getattr(_PYTHON[group], name)
     if group == "torch.ops.prims":
         importlib.import_module("torch._inductor.inductor_prims")  # registers the prims that Inductor adds
     owner: Any = torch

@@ -213,6 +213,12 @@ def test_the_list_names_only_what_takes_tensors_and_numbers() -> None:
                 assert "Storage" not in str(argument.type) or name == "set_", name
 
 
+def test_a_function_that_this_python_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("math.exp2", raising=False)  # new in Python 3.11
+    with pytest.raises(MissingError, match=r"^Python 3\.\d+\.\d+ has no math\.exp2, which the graph calls"):
+        resolve("math.exp2")
+
+
 def test_every_name_in_the_list_resolves_to_a_callable_of_this_torch() -> None:
     groups = json.loads(resources.files("fxscope.graph").joinpath("callables.json").read_text("utf-8"))
     lacking = []
