@@ -13,15 +13,15 @@ _VARIABLES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
 )
-_JOB = (
-    "SLURM_JOB_ID",
-    "SLURM_STEP_ID",
-    "PMIX_NAMESPACE",
-    "PMI_JOBID",
-    "TORCHELASTIC_RUN_ID",
-    "MASTER_ADDR",
-    "MASTER_PORT",
+# Who names a job: its names, all of them needed, then rank and size as in _VARIABLES. The first that is there whole decides:
+# of a launcher in a launcher the inner one (torchrun in a step of Slurm's), and of mpirun's tasks only some are in such a step.
+_JOBS = (
+    (("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"), "RANK", "WORLD_SIZE"),
+    (("PMIX_NAMESPACE",), "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    (("SLURM_JOB_ID", "SLURM_STEP_ID"), "SLURM_PROCID", "SLURM_NTASKS"),
 )
+_REQUEUED = "SLURM_RESTART_COUNT"  # a job that is started again keeps its names
+_UNNAMED = "none"  # torchrun's id of every run without --rdzv-id or --standalone
 
 
 def launched_as() -> tuple[int | None, int | None]:
@@ -39,16 +39,22 @@ def launched_as() -> tuple[int | None, int | None]:
     return None, None
 
 
-def job() -> str | None:
-    """What the tasks of one job have in common and those of another have not; None where this is the task of none, or the only one.
+def task() -> tuple[str, int] | None:
+    """The job that this process is a task of, and its rank there; None where nobody names the job, or this is its only task.
 
-    A digest, because an address is nobody's business who is sent a recording.
+    The job is a digest of what its tasks have in common and those of another have not, so that it may be part of a file's name.
+    Where the tasks meet (MASTER_ADDR, MASTER_PORT) is no name: the next run meets there too.
     """
-    _, size = launched_as()
-    named = [f"{name}={os.environ[name]}" for name in _JOB if os.environ.get(name)]
-    if not named or size is None or size < 2:
-        return None
-    return hashlib.sha256(" ".join(named).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    for names, rank_name, size_name in _JOBS:
+        values = [os.environ.get(name, "") for name in names]
+        rank, size = os.environ.get(rank_name, ""), os.environ.get(size_name, "")
+        if not (all(values) and rank.isdigit() and size.isdigit()):
+            continue
+        if values[0] == _UNNAMED or int(size) < 2:
+            return None
+        told = "\0".join([*names, *values, os.environ.get(_REQUEUED, "")])
+        return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()[:16], int(rank)
+    return None
 
 
 def _is_child() -> bool:

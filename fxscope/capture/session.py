@@ -1,7 +1,12 @@
-"""``session.json``: what ran, written when a recording starts and rewritten when it ends, never half."""
+"""``session.json``: what ran, written when a recording starts and rewritten when it ends, never half.
+
+The tasks of one job may write into one folder. Beside ``session.json`` each of them has a file of its own there, named after the job
+and its rank: empty while it runs, then its exit code.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -10,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from fxscope.capture.launchers import job
+from fxscope.capture.launchers import task
 from fxscope.names import LOG_PREFIX, RECORDING_SUFFIX, SESSION_FILE
 
 
@@ -56,34 +61,47 @@ def new_session(argv: list[str], command: list[str], script: str, options: dict[
         "exit_code": None,
         "options": options,
         "processes": [],
-        "job": job(),
     }
 
 
-def is_of_our_job(folder: str) -> bool:
-    """Whether what lies in a folder was begun by another task of the job that this process is one of (srun, mpirun)."""
-    ours = job()
+def take_folder(folder: str) -> bool:
+    """Make a folder and take a place in it; False where it holds anything but what other tasks of our job have begun there.
+
+    Raises:
+        OSError: It cannot be made or written.
+    """
+    os.makedirs(folder, exist_ok=True)
+    begun, ours = os.listdir(folder), _task_files()
     if ours is None:
+        return not begun
+    if begun and not any(name.startswith(ours[0]) for name in begun):
         return False
-    if not os.path.exists(os.path.join(folder, SESSION_FILE)):  # that task is about to put it there
-        return all(name.startswith(SESSION_FILE) for name in os.listdir(folder))
-    return _of_job(folder, ours) is not None
-
-
-def code_so_far(folder: str) -> int | None:
-    """The exit code of a task of our job that has failed: the job has failed with it, however its other tasks end."""
-    other = _of_job(folder, job())
-    return (other.get("exit_code") or None) if other is not None else None
-
-
-def _of_job(folder: str, ours: str | None) -> dict[str, Any] | None:
-    """The session that a task of our job has written there; None where none has."""
     try:
-        with open(os.path.join(folder, SESSION_FILE), encoding="utf-8") as file:
-            begun = json.load(file)
-    except (OSError, ValueError):
+        os.close(os.open(os.path.join(folder, ours[1]), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    except FileExistsError:  # our rank of this job was recorded there already
+        return False
+    return True
+
+
+def _task_files() -> tuple[str, str] | None:
+    """How the files of our job's tasks begin, and the name of our own; None where we are no task."""
+    ours = task()
+    if ours is None:
         return None
-    return begun if ours is not None and isinstance(begun, dict) and begun.get("job") == ours else None
+    begin = f"{SESSION_FILE}.{ours[0]}."
+    return begin, f"{begin}{ours[1]}"
+
+
+def _failed(folder: str) -> int | None:
+    """The exit code of a task of our job that has failed: the job has failed with it, however its other tasks end."""
+    ours = _task_files()
+    for name in sorted(os.listdir(folder)) if ours is not None else ():
+        if ours is not None and name.startswith(ours[0]):
+            with open(os.path.join(folder, name), encoding="ascii") as file:
+                code = file.read().strip()
+            if code not in ("", "0"):
+                return int(code)
+    return None
 
 
 def torch_version() -> str | None:
@@ -100,17 +118,22 @@ def torch_version() -> str | None:
 
 
 def write_session(folder: str, session: dict[str, Any]) -> None:
-    """Write ``session.json`` whole or not at all.
+    """Write ``session.json`` whole or not at all, with the exit code of a task of our job that has failed.
 
     Raises:
         OSError: The folder cannot be written.
     """
     path = os.path.join(folder, SESSION_FILE)
-    temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(session, file, indent=1, default=repr)
-        file.write("\n")
-    os.replace(temporary, path)
+    temporary = f"{path}.{socket.gethostname()}.{os.getpid()}.tmp"
+    while True:
+        failed = _failed(folder)
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump({**session, "exit_code": failed or session["exit_code"]}, file, indent=1, default=repr)
+            file.write("\n")
+        os.replace(temporary, path)
+        # A task that failed in between may have written before us. Whoever writes last finds the files of all who wrote before.
+        if _failed(folder) == failed:
+            return
 
 
 def end_session(folder: str, session: dict[str, Any], exit_code: int | None) -> None:
@@ -126,6 +149,12 @@ def end_session(folder: str, session: dict[str, Any], exit_code: int | None) -> 
         rank = int(parts[1]) if parts[0] == "rank" and parts[1].isdigit() else None
         pid = parts[2] if rank is not None else parts[0]
         processes.append({"pid": int(pid) if pid.isdigit() else None, "rank": rank, "log": name})
-    exit_code = exit_code or code_so_far(folder) or exit_code
+    ours = _task_files()
+    if ours is not None and exit_code is not None:
+        with (
+            contextlib.suppress(FileNotFoundError),
+            open(os.path.join(folder, ours[1]), "r+", encoding="ascii") as file,
+        ):
+            file.write(str(exit_code))  # absent: a recording from within a program takes a folder for itself
     session.update(ended=time.time(), state="ended", exit_code=exit_code, processes=processes)
     write_session(folder, session)

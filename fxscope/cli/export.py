@@ -173,7 +173,14 @@ def _drawing(recording: Recording, compile_: Compile, options: Mapping[str, Any]
 def _collapse(text: str | None) -> int | set[str] | None:
     if text is None:
         return None
-    return int(text) if text.isdecimal() else {name.strip() for name in text.split(",") if name.strip()}
+    if text.isdecimal():
+        return int(text)
+    names = {name.strip() for name in text.split(",") if name.strip()}
+    if not names:
+        from fxscope.errors import UsageError
+
+        raise UsageError("--collapse is empty, so nothing would be collapsed; name a depth or modules")
+    return names
 
 
 def _breaks(recording: Recording, graph: Graph) -> dict[str, str]:

@@ -106,7 +106,8 @@ Examples:
 
 \b
 Exit codes: 0 fine; 1 a check or comparison failed; 2 wrong usage; 3 the input
-cannot be read; 4 something needed is missing; 70 a fault of fxscope itself.
+cannot be read; 4 something needed is missing; 70 a fault of fxscope itself;
+130 interrupted (Ctrl-C), so no verdict was reached.
 `run` exits with the program's own code (128+n where signal n ended it).""",
 )
 @click.version_option(__version__, prog_name="fxscope")
@@ -164,11 +165,14 @@ def _run() -> int:
         cli.main(prog_name="fxscope")
     verb = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     if verb in _JUDGES and isinstance(sys.stdout.buffer, io.BufferedWriter | io.FileIO):  # not a test's
+        outlet = _Outlet(sys.stdout.fileno(), "w", closefd=False)
+        unbuffered = bool(getattr(sys.stdout, "write_through", False))  # python -u, PYTHONUNBUFFERED
         sys.stdout = io.TextIOWrapper(
-            io.BufferedWriter(_Outlet(sys.stdout.fileno(), "w", closefd=False)),
+            outlet if unbuffered else io.BufferedWriter(outlet),
             encoding=sys.stdout.encoding,
             errors=sys.stdout.errors,
             line_buffering=sys.stdout.isatty(),
+            write_through=unbuffered,
         )
     try:
         with cli.make_context("fxscope", sys.argv[1:]) as context:

@@ -24,13 +24,18 @@ def program_of(ctx: click.Context, module: str | None, target: tuple[str, ...]) 
     """The arguments of ``fxscope run`` that name the program.
 
     Raises:
-        UsageError: It is a recording.
+        UsageError: It is a recording, or comes from standard input, which can be read only once.
     """
     from fxscope.cli.run import LAUNCHER, refuse_recording
+    from fxscope.errors import UsageError
 
     if module is not None:
         return ["-m", module, *target]
     refuse_recording(target[0])
+    if target[0] == "-":
+        raise UsageError(
+            f"{ctx.info_name} runs the program several times, and standard input is read once: put it into a file"
+        )
     return ["--", *target] if ctx.meta.get(LAUNCHER, False) else list(target)
 
 

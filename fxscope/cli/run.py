@@ -111,7 +111,7 @@ def command(
     The program behaves as without us: same output, exit code, signals and results. fxscope exits with its exit code.
     """
     from fxscope.capture.options import Options
-    from fxscope.capture.session import code_so_far, default_folder, new_session
+    from fxscope.capture.session import default_folder, new_session
 
     options = Options(backend, mode, dynamic, parse_settings(settings), save_tensors, time_launches, fusion_log)
     if save_tensors:
@@ -121,7 +121,6 @@ def command(
     make_folder(folder)
     written = [*(() if module is None else ("-m", module)), *target]
     session = new_session(written, program, script, options.changed())
-    session["exit_code"] = code_so_far(folder)
     if headless or not sys.stdout.isatty():
         ctx.exit(record_headless(program, folder, options, session, quiet))
     ctx.exit(record_in_app(program, folder, options, session))
@@ -206,16 +205,15 @@ def make_folder(folder: str) -> None:
     """Make the recording's folder.
 
     Raises:
-        UsageError: It is there already and holds something that no other task of our job began, or cannot be made.
+        UsageError: It holds something that no other task of our job began, or cannot be made.
     """
-    from fxscope.capture.session import is_of_our_job
+    from fxscope.capture.session import take_folder
 
     try:
-        os.makedirs(folder, exist_ok=True)
-        taken = bool(os.listdir(folder)) and not is_of_our_job(folder)
+        free = take_folder(folder)
     except OSError as error:
         raise UsageError(f"cannot record into {folder}: {error.strerror}; choose another place with -o") from error
-    if taken:
+    if not free:
         raise UsageError(f"{folder} is not empty; choose another place with -o, or remove it")
 
 

@@ -130,6 +130,8 @@ class Context:
         session = self.recording.session
         if session.argv:
             first = session.argv[0]
+            if first == "-":  # standard input, which is gone
+                return "SCRIPT"
             launched = (
                 first != "-m"
                 and not first.endswith(".py")
@@ -140,7 +142,7 @@ class Context:
             outer = next(
                 (line for line in compile_.stack if line.function == "<module>" and is_user_file(line.file)), None
             )
-            if outer is not None:
+            if outer is not None and not outer.file.startswith("<"):
                 return shlex.quote(outer.file)
         return "SCRIPT"
 

@@ -89,6 +89,8 @@ def find(text: str) -> Pass:
     Raises:
         UsageError: No such pass, or the file or function cannot be had; the message names what is near.
     """
+    if text.endswith(":"):
+        raise UsageError(f"pass '{text}' names nothing behind the colon: add an argument, or leave the colon out")
     if ".py:" in text or text.endswith(".py"):
         return _from_file(text)
     name, _, argument = text.partition(":")

@@ -93,6 +93,18 @@ def test_a_verdict_is_reached_without_a_reader(verb: str, code: int) -> None:
     assert (done.returncode, "allowed 0" in done.stderr) == (code, code == 1)
 
 
+@pytest.mark.parametrize("flag", ["", "-u"])
+def test_output_without_a_buffer_stays_without_one(flag: str) -> None:
+    program = (
+        "import os, sys; from fxscope.cli import main; sys.argv = ['fxscope', 'check'];"
+        "main.cli.invoke = lambda _: (sys.stdout.write('told'), os._exit(0)); main.main()"
+    )
+    command = [sys.executable, *flag.split(), "-c", program]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("told" if flag else "", "")
+
+
 def test_an_interrupt_is_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt

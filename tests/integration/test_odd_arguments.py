@@ -64,6 +64,9 @@ def test_a_pipe_is_named_as_one_and_not_waited_for(tmp_path_factory: pytest.Temp
         ("artifacts LOG -o words.txt", "cannot write words.txt"),
         ("ranks LOG --parquet nowhere/table.parquet", "cannot write nowhere/table.parquet: No such file"),
         ("export dot LOG --graph 0/0 --hops -1", "x>=0"),
+        ("try --what dynamic -", "try runs the program several times, and standard input is read once"),
+        ("stages - an-argument", "stages runs the program several times, and standard input is read once"),
+        ("export dot LOG --graph 1/0 --collapse ,", "--collapse is empty"),
         ("export dot LOG --graph 1/0 --collapse nothing", "no module 'nothing' in graph"),
         ("export dot LOG --graph 0/0 --against 0/0", "--against is for --highlight diff"),
         ("export dot LOG --graph 0/0 --target npu", "--target is for --highlight islands"),
@@ -95,6 +98,8 @@ def test_a_device_that_no_machine_has(device: str) -> None:
         ("partition:npu:sideways", "takes apart and without=NODE+NODE, not 'sideways'"),
         ("decompose:nothing", "neither a table"),
         ("conv-bn-fold:often", "conv-bn-fold takes no 'often'"),
+        ("dce:", "pass 'dce:' names nothing behind the colon"),
+        ("decompose:", "pass 'decompose:' names nothing behind the colon"),
         ("dce:often", "pass 'dce' takes no argument"),
     ],
 )

@@ -252,10 +252,11 @@ def test_tasks_of_one_job_share_a_folder_and_others_do_not(tmp_path: Path) -> No
     command = [sys.executable, "-m", "fxscope", "run", "--headless", "--quiet", "-o", "job.fxscope", "task.py"]
 
     def srun(job: str, rank: int) -> int:
-        env = {**os.environ, "SLURM_JOB_ID": job, "SLURM_PROCID": str(rank), "SLURM_NTASKS": "3"}
+        env = {**os.environ, "SLURM_JOB_ID": job, "SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank), "SLURM_NTASKS": "3"}
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, timeout=60, check=False).returncode
 
     assert [srun("7", rank) for rank in (0, 1, 2)] == [0, 1, 0]
     assert session(tmp_path / "job.fxscope")["exit_code"] == 1
+    assert srun("7", 2) == 2  # it was recorded there already
     assert srun("8", 0) == 2
     assert session(tmp_path / "job.fxscope")["argv"] == ["task.py"]

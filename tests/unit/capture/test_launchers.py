@@ -6,15 +6,19 @@ import multiprocessing
 
 import pytest
 
-from fxscope.capture.launchers import job, launched_as
+from fxscope.capture.launchers import launched_as, task
 
 NAMES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+JOBS = (
+    "SLURM_JOB_ID SLURM_STEP_ID SLURM_RESTART_COUNT PMIX_NAMESPACE TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT "
+    "MASTER_ADDR MASTER_PORT"
+).split()
 
 
 @pytest.fixture(autouse=True)
 def nobody_launched_this(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*NAMES, *SIZES):
+    for name in (*NAMES, *SIZES, *JOBS):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -52,18 +56,62 @@ def test_children_of_a_task_are_not_that_task(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_only_tasks_of_several_have_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SLURM_STEP_ID", "PMIX_NAMESPACE", "PMI_JOBID", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SLURM_JOB_ID", "7")  # in every shell of an allocation
-    assert job() is None
     monkeypatch.setenv("SLURM_PROCID", "0")
-    monkeypatch.setenv("SLURM_NTASKS", "1")
-    assert job() is None
     monkeypatch.setenv("SLURM_NTASKS", "2")
-    first = job()
+    assert task() is None  # a batch script, which is no step and may call us twice
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    first = task()
+    assert first is not None
+    assert first[1] == 0
     monkeypatch.setenv("SLURM_PROCID", "1")
-    assert job() == first is not None
-    monkeypatch.setenv("SLURM_STEP_ID", "1")
-    assert job() not in (first, None)
-    monkeypatch.setenv("MASTER_ADDR", "node7.example.org")
-    assert "node7" not in str(job())
+    assert task() == (first[0], 1)
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    assert task() is None
+
+
+@pytest.mark.parametrize(
+    ("launcher", "again"),
+    [
+        ("SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2", "SLURM_STEP_ID=1"),
+        ("SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2", "SLURM_RESTART_COUNT=1"),
+        ("PMIX_NAMESPACE=slurm.7.0 SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2", "SLURM_STEP_ID=1"),
+        (
+            "PMIX_NAMESPACE=prterun-a-77@1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2",
+            "PMIX_NAMESPACE=prterun-a-78@1",
+        ),
+        (
+            "TORCHELASTIC_RUN_ID=9f TORCHELASTIC_RESTART_COUNT=0 RANK=1 WORLD_SIZE=2",
+            "TORCHELASTIC_RESTART_COUNT=1",
+        ),
+    ],
+)
+def test_a_run_that_is_started_again_is_another_job(launcher: str, again: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for pair in launcher.split():
+        monkeypatch.setenv(*pair.split("="))
+    first = task()
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    assert first == task()
+    assert first is not None
+    assert first[1] == 1
+    monkeypatch.setenv(*again.split("="))
+    second = task()
+    assert second is not None
+    assert second[0] != first[0]
+
+
+def test_where_the_ranks_meet_names_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "node7"), ("MASTER_PORT", "29517")):
+        monkeypatch.setenv(name, value)
+    assert task() is None
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # of every torchrun without an id
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    assert task() is None
+    for name, value in (
+        ("SLURM_JOB_ID", "7"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_PROCID", "0"),
+        ("SLURM_NTASKS", "2"),
+    ):
+        monkeypatch.setenv(name, value)
+    assert task() is None  # torchrun's workers all have the number of the task that started it

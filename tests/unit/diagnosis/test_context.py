@@ -51,6 +51,12 @@ def test_a_bare_log_names_the_script_by_its_stacks() -> None:
     assert context([], None, (inner,)).script == "SCRIPT"
 
 
+def test_a_program_from_standard_input_cannot_be_named() -> None:
+    typed = SourceLine(file="<stdin>", line=9, function="<module>", code="")
+    assert context(["-", "--epochs", "1"]).try_command("dynamic") == "fxscope try --what dynamic SCRIPT"
+    assert context([], None, (typed,)).script == "SCRIPT"
+
+
 def test_a_run_that_is_compared_has_the_options_of_the_first() -> None:
     """Another backend breaks, recompiles and fails otherwise; what is only watched is no part of it."""
     settings = {"recompile_limit": 64, "inductor.cpp.simdlen": None, "log_file_name": "a b"}

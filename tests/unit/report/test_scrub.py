@@ -245,6 +245,17 @@ def test_one_log_becomes_one_log(tmp_path: Path) -> None:
         scrub(tmp_path / "shared", tmp_path / "in.log", ALL)
 
 
+def test_where_the_tasks_of_a_job_met_is_not_copied(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "session.json").write_text(json.dumps({"argv": ["a.py"], "job": "0f3a", "exit_code": 3}))
+    (run / "session.json.0f3a.1").write_text("3")
+    scrub(run, tmp_path / "copy", ALL)
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == ["session.json"]
+    copied = json.loads((tmp_path / "copy" / "session.json").read_text())
+    assert (copied["exit_code"], "job" in copied) == (3, False)
+
+
 def test_a_folder_that_cannot_be_made_is_no_fault_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

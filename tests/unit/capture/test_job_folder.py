@@ -1,0 +1,84 @@
+"""One folder for the tasks of one job: none of their failures is lost, and no other run gets in."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fxscope.capture.session import end_session, new_session, take_folder, write_session
+
+if TYPE_CHECKING:
+    from multiprocessing.synchronize import Barrier
+
+ROUNDS = 60
+
+
+def be(rank: int, monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
+    for name in ("TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "SLURM_RESTART_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "3", "SLURM_PROCID": str(rank)}
+    for name, value in (step | more).items():
+        monkeypatch.setenv(name, value)
+
+
+def _task(folder: str, rank: int, together: Barrier) -> None:
+    os.environ.update(SLURM_JOB_ID="7", SLURM_STEP_ID="0", SLURM_NTASKS="2", SLURM_PROCID=str(rank))
+    for number in range(ROUNDS):
+        place = os.path.join(folder, str(number))
+        together.wait(60)
+        assert take_folder(place)
+        session = new_session(["a"], ["a"], "a", {})
+        write_session(place, session)
+        if number % 2:  # else one begins while the other ends
+            together.wait(60)
+        end_session(place, session, 3 * rank)
+
+
+def test_tasks_that_end_at_once_lose_no_failure(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    together = context.Barrier(2)
+    tasks = [context.Process(target=_task, args=(str(tmp_path), rank, together)) for rank in (0, 1)]
+    for each in tasks:
+        each.start()
+    for each in tasks:
+        each.join(120)
+    assert [each.exitcode for each in tasks] == [0, 0]
+    ended = [json.loads((tmp_path / str(number) / "session.json").read_text()) for number in range(ROUNDS)]
+    assert {session["exit_code"] for session in ended} == {3}
+
+
+def test_a_rank_is_recorded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(tmp_path / "run")
+    be(0, monkeypatch)
+    assert take_folder(folder)
+    be(1, monkeypatch)
+    assert take_folder(folder)
+    session = new_session(["a"], ["a"], "a", {})
+    write_session(folder, session)
+    end_session(folder, session, 0)
+    assert not take_folder(folder)  # the same command once more
+    be(2, monkeypatch)
+    assert take_folder(folder)  # a task that comes late
+    assert json.loads((Path(folder) / "session.json").read_text())["exit_code"] == 0
+
+
+@pytest.mark.parametrize("other", ["SLURM_JOB_ID=8", "SLURM_STEP_ID=1", "SLURM_RESTART_COUNT=1", "SLURM_STEP_ID="])
+def test_another_run_is_refused(other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    be(0, monkeypatch)
+    assert take_folder(str(tmp_path))
+    be(1, monkeypatch, **dict([other.split("=")]))
+    assert not take_folder(str(tmp_path))
+    be(1, monkeypatch)
+    assert take_folder(str(tmp_path))
+
+
+def test_what_no_task_began_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "session.json").write_text("{}")
+    be(0, monkeypatch)
+    assert not take_folder(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["session.json"]
