@@ -306,9 +306,22 @@ def _trouble(node: ast.stmt, names: set[str], is_number: bool) -> tuple[Kind, st
         number = re.compile(rf"{size}|(?<![.\w]){name}\b(?!\s*[.(\[])" if is_number else size)
         if isinstance(node, (ast.If, ast.While, ast.Assert)) and number.search(ast.unparse(node.test)):
             return "branch", name
-        chosen = [] if hasattr(node, "body") else [part for part in ast.walk(node) if isinstance(part, ast.IfExp)]
-        if any(number.search(ast.unparse(part.test)) for part in chosen):
+        if any(number.search(ast.unparse(part.test)) for part in _choices(node)):
             return "branch", name
         if isinstance(node, ast.For) and re.search(rf"\brange\(.*\b{name}\b|^{name}$", ast.unparse(node.iter)):
             return "loop", name
     return None
+
+
+def _choices(node: ast.stmt) -> list[ast.IfExp]:
+    """``a if test else b`` that a plain statement comes to itself: not in a lambda or a comprehension, whose names are its own."""
+    found: list[ast.IfExp] = []
+    waiting: list[ast.AST] = [] if hasattr(node, "body") or hasattr(node, "cases") else [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            continue
+        if isinstance(part, ast.IfExp):
+            found.append(part)
+        waiting.extend(ast.iter_child_nodes(part))
+    return found

@@ -29,22 +29,45 @@ _GROWS = frozenset(
 )
 
 
-_OF_A_MODULE = re.compile(
-    r"\bModule\b|\bnn\.|\bdef forward\b|\bregister_(buffer|parameter|module|\w*hook)\b|\badd_module\b|\.training\b"
-)
+_PLAIN = frozenset({"object", "ABC", "abc.ABC", "NamedTuple"})
 
 
 def is_plain_object(frame: Frame) -> bool:
-    """``self`` of the frame's function is known to be no ``nn.Module``.
-
-    Its class is in the file, with plain bases only, or with bases of elsewhere and nothing in it that only a module has.
-    """
+    """``self`` of the frame's function is known to be no ``nn.Module``: all bases of its class are plain, or such classes of the same file."""
     tree = source_tree(frame.file)
-    for node in ast.walk(tree) if tree is not None else []:
-        if isinstance(node, ast.ClassDef) and any(_begins_at(each, frame.line) for each in node.body):
-            plain = all(ast.unparse(base) in ("object", "ABC", "abc.ABC", "NamedTuple") for base in node.bases)
-            return plain or not _OF_A_MODULE.search(ast.unparse(node))
-    return False
+    own = _class_at(tree, frame.line)
+    waiting, seen = [own] if own is not None else [], []
+    while waiting:
+        each = waiting.pop()
+        seen.append(each)
+        for base in map(ast.unparse, each.bases):
+            if base in _PLAIN:
+                continue
+            found = _class_named(tree, base)
+            if found is None:
+                return False  # of elsewhere: nobody knows
+            if found not in seen:
+                waiting.append(found)
+    return own is not None
+
+
+def _class_at(tree: ast.Module | None, line: int) -> ast.ClassDef | None:
+    """The class of the method that begins at a line."""
+    return next(
+        (
+            node
+            for node in (ast.walk(tree) if tree is not None else [])
+            if isinstance(node, ast.ClassDef) and any(_begins_at(each, line) for each in node.body)
+        ),
+        None,
+    )
+
+
+def _class_named(tree: ast.Module | None, name: str) -> ast.ClassDef | None:
+    """The one class of that name in a file."""
+    found = [node for node in (ast.walk(tree) if tree is not None else []) if isinstance(node, ast.ClassDef)]
+    named = [node for node in found if node.name == name]
+    return named[0] if len(named) == 1 else None
 
 
 def _begins_at(node: ast.stmt, line: int) -> bool:
@@ -68,14 +91,7 @@ def own_constant(frame: Frame, change: Change) -> bool:
     """An attribute of ``self`` that only ``__init__`` of its class sets, so that it differs between objects and never changes in one."""
     owner, _, attribute = change.name.rpartition(".")
     tree = source_tree(frame.file) if owner == "self" and attribute else None
-    own = next(
-        (
-            node
-            for node in (ast.walk(tree) if tree is not None else [])
-            if isinstance(node, ast.ClassDef) and any(_begins_at(each, frame.line) for each in node.body)
-        ),
-        None,
-    )
+    own = _class_at(tree, frame.line)
     if tree is None or own is None or any(_is_setattr(node) for node in ast.walk(tree)):
         return False
     init = next((each for each in own.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
@@ -116,8 +132,7 @@ def set_at(frame: Frame, change: Change) -> tuple[SourceLine, str] | None:
     attribute = change.name.rpartition(".")[2]
     names = {change.name, f"self.{attribute}" if change.name.startswith("self.") else change.name}
     for file, scope, node in _statements_about(frame, change):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, _SET) else []
-        if not any(ast.unparse(target) in names for target in targets):
+        if not any(ast.unparse(target) in names for target in _targets(node)):
             continue
         asked = [
             ast.unparse(each.test)
@@ -149,7 +164,65 @@ def begun_at(frame: Frame, change: Change) -> tuple[str, str] | None:
     return None
 
 
+def is_left_behind(frame: Frame, change: Change) -> bool:
+    """The compiled function, or ``forward`` of the part of ``self`` that it calls, sets the guarded attribute: a call leaves it behind.
+
+    Only what the frame's own file says counts: the class of a part is that of the one call ``self.part = Part(...)``.
+    """
+    first, *parts, attribute = change.name.split(".") if "." in change.name else ("", "")
+    if first != "self":
+        return False
+    if not parts:
+        return set_at(frame, change) is not None
+    tree = source_tree(frame.file)
+    own = _class_at(tree, frame.line)
+    for part in parts:
+        made = {
+            ast.unparse(node.value.func)
+            for node in (ast.walk(own) if own is not None else [])
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            for target in node.targets
+            if ast.unparse(target) == f"self.{part}"
+        }
+        own = _class_named(tree, made.pop()) if len(made) == 1 else None
+    return any(
+        ast.unparse(target) == f"self.{attribute}"
+        for method in (own.body if own is not None else [])
+        if isinstance(method, ast.FunctionDef) and method.name == "forward"
+        for node in statements(method)
+        for target in _targets(node)
+    )
+
+
+def is_kept_by(package_file: str, frame: Frame, change: Change) -> bool:
+    """A package's file changes the guarded attribute of ``self`` in a method, and the user's files, all readable, nowhere do."""
+    attribute = change.name.rpartition(".")[2]
+    package = source_tree(package_file)
+    users = [source_tree(file) for file in {frame.file, frame.place[0], *(file for file, _ in frame.places)} if file]
+    if package is None or any(tree is None for tree in users):
+        return False
+    for node in (each for tree in users if tree is not None for each in ast.walk(tree)):
+        if _is_setattr(node) or (
+            isinstance(node, ast.Attribute) and node.attr == attribute and not isinstance(node.ctx, ast.Load)
+        ):
+            return False
+    return any(
+        ast.unparse(target) == f"self.{attribute}"
+        for method in ast.walk(package)
+        if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)) and method.name not in _MAKES
+        for node in statements(method)
+        for target in _targets(node)
+    )
+
+
+_MAKES = frozenset({"__init__", "__post_init__", "__new__", "__setstate__"})
 _SET = (ast.AugAssign, ast.AnnAssign)
+
+
+def _targets(node: ast.stmt) -> list[ast.expr]:
+    """What a statement sets, an item of a tuple each on its own."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, _SET) else []
+    return [each for target in targets for each in (target.elts if isinstance(target, ast.Tuple) else [target])]
 
 
 def _statements_about(frame: Frame, change: Change) -> Iterator[tuple[str, ast.AST, ast.stmt]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from fxscope.diagnosis import remedies_object, remedies_size, remedies_value
 from fxscope.diagnosis.guards import changed_keys
+from fxscope.diagnosis.owner import is_left_behind
 from fxscope.diagnosis.remedies_size import Remedy, argument_of
 from fxscope.diagnosis.story import Change, Frame
 
@@ -39,7 +40,7 @@ def _grad_mode(frame: Frame, change: Change) -> Remedy:
                 "and each is a graph. Run the warm-up in the mode that counts, and make the inputs in the mode in which they are used."
             )
         )
-    if change.guard.kind == "requires_grad" and (change.guard.source or "").startswith("L['self']"):
+    if change.guard.kind == "requires_grad" and is_left_behind(frame, change):
         return Remedy(
             fix=(
                 f"{change.name} is state that a call leaves behind: with a history of gradients after a call that has them, without one before. That is one graph more and no "
@@ -137,7 +138,7 @@ def _layout(frame: Frame, change: Change) -> Remedy:
 
 
 def _tensor_rank(frame: Frame, change: Change) -> Remedy:
-    if (change.guard.source or "").startswith("L['self']"):
+    if is_left_behind(frame, change):
         return Remedy(
             fix=(
                 f"{change.name} is state that had another rank ({change.guard.expected} -> {change.guard.actual}) before the first call gave it its shape: one graph more and no more "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from fxscope.diagnosis.owner import begun_at, is_plain_object, set_at
+from fxscope.diagnosis.owner import begun_at, is_kept_by, is_plain_object, set_at
 from fxscope.diagnosis.remedies_size import Remedy
 from fxscope.diagnosis.statement import source_text
 from fxscope.diagnosis.story import Change, Frame
@@ -80,7 +80,8 @@ def _attribute_number(frame: Frame, change: Change, value: float) -> Remedy:
     name = change.name
     owner, _, attribute = name.rpartition(".")
     asked = change.guard.asked_file or ""
-    if asked and is_user_file(frame.file) and not is_user_file(asked) and not is_torch_file(asked):
+    theirs = is_user_file(frame.file) and not is_user_file(asked) and not is_torch_file(asked)
+    if asked and theirs and is_kept_by(asked, frame, change):
         return Remedy(
             fix=(
                 f"{name} is kept by {package_of(asked)}, whose own code changes it, and is a constant in each graph. Call what changes it "

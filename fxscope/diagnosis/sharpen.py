@@ -7,13 +7,13 @@ import re
 
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.guards import TWO_SIZES, guarded_source, name_of
+from fxscope.diagnosis.loops import loop_around
 from fxscope.diagnosis.owner import is_enum, own_constant
 from fxscope.diagnosis.program import files_of, static_marks
-from fxscope.diagnosis.statement import loop_around
 from fxscope.diagnosis.story import Change, Frame
 from fxscope.recording.guards import flat
 from fxscope.recording.records import ShapeEvent
-from fxscope.recording.userline import is_user_file
+from fxscope.recording.userline import is_torch_file, is_user_file
 from fxscope.source import SourceLine
 
 _LOOP = re.compile(
@@ -45,9 +45,9 @@ def sharpen(context: Context, frame: Frame) -> None:
             if disabled:
                 change.ids = ("dynamic-disabled",)
             elif first == "dynamic-size":
-                _sharpen_size(context, change, again=again)
+                _sharpen_size(context, frame, change, again=again)
         elif first == "shape-expression" or (change.guard.kind == "number" and again and first.startswith("changing")):
-            _specialize(change, _specialized(context, change))
+            _specialize(frame, change, _specialized(context, change))
         first_of.setdefault(key, change.recompile.id)
     _sharpen_tied(frame)
     _propagate(frame)
@@ -63,10 +63,10 @@ def _entry_number(id_: str) -> float:
     return int(found[1]) if found else math.inf
 
 
-def _sharpen_size(context: Context, change: Change, *, again: bool) -> None:
+def _sharpen_size(context: Context, frame: Frame, change: Change, *, again: bool) -> None:
     fixed = _specialized(context, change)
     if fixed is not None:
-        _specialize(change, fixed)
+        _specialize(frame, change, fixed)
     elif again:
         change.ids = ("dynamic-disabled",) if _marked_static(context, change) else ("shape-expression", "dynamic-size")
 
@@ -157,7 +157,8 @@ def _sharpen_shared(frame: Frame) -> None:
             # One module called from two lines recompiles for its arguments: nothing that it shares with another.
             if "shared-code" not in change.ids and change.ids[0] not in _OF_THE_CALL:
                 # Torch's own wrapper of modules that are compiled one by one: another size is another module's.
-                other = change.ids[0] == "shape-expression" and frame.file.endswith("external_utils.py")
+                wrapper = is_torch_file(frame.file) and frame.function == "inner"
+                other = wrapper and change.ids[0] == "shape-expression"
                 change.ids = ("shared-code", *change.ids) if other else (*change.ids, "shared-code")
     elif re.fullmatch(r"_?(wrapper|wrapped\w*|inner|_fn|decorate_context|decorated)", frame.function) and is_user_file(
         frame.file
@@ -237,7 +238,7 @@ def _sources(event: ShapeEvent) -> list[str]:
     return re.findall(r"L\[[^,\s]+", event.source.replace('"', "'")) or [event.source]
 
 
-def _specialize(change: Change, event: ShapeEvent | None) -> None:
+def _specialize(frame: Frame, change: Change, event: ShapeEvent | None) -> None:
     asked = change.guard.asked_file or ""
     near = event is None or (event.line is not None and event.line.file.endswith(asked.rpartition("/")[2]))
     if asked and near and change.guard.kind == "shape" and is_user_file(asked) and not asked.startswith("_dynamo/"):
@@ -250,7 +251,7 @@ def _specialize(change: Change, event: ShapeEvent | None) -> None:
     change.line = change.line or event.line
     lead = "shape-expression"
     if event.kind == "specialization" and event.line is not None:
-        loop = event.line if _LOOP.search(event.line.code) else loop_around(event.line)
+        loop = event.line if _LOOP.search(event.line.code) else loop_around(frame, change, event.line)
         if loop is not None:
             lead, change.line = "unrolled-loop", loop
     if change.guard.kind == "number" and lead == "shape-expression":

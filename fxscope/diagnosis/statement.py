@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 
-from fxscope.source import SourceLine
-
 _LARGEST = 2_000_000  # bytes of a source file that is worth parsing for one line
 _LONGEST = 200  # characters of a statement of several lines that are shown
 _DEEPEST = 150  # levels of a tree: ast's own walkers recurse, and Python stops them at about 330
@@ -139,28 +137,6 @@ def statement_at(path: str, line: int, code: str) -> Statement | None:
                 node=node, text=_dedent(segment, node.col_offset), whole=True, after=after, handler=handler
             )
     return _parse_line(logged)
-
-
-def loop_around(line: SourceLine) -> SourceLine | None:
-    """The innermost ``for`` over a range that is no constant around a line, in the same function: what unrolls it; None where nobody knows."""
-    tree = source_tree(line.file)
-    if tree is None or code_at(line.file, line.line) != line.code.strip():
-        return None
-    around = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.For, ast.AsyncFor, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-        and node.lineno < line.line <= (node.end_lineno or 0)
-    ]
-    loop = max(around, key=lambda node: node.lineno, default=None)
-    if not isinstance(loop, (ast.For, ast.AsyncFor)) or not isinstance(loop.iter, ast.Call):
-        return None
-    ranged = ast.unparse(loop.iter.func) == "range" and not all(
-        isinstance(each, ast.Constant) for each in loop.iter.args
-    )
-    if not ranged:
-        return None
-    return SourceLine(file=line.file, line=loop.lineno, function=line.function, code=code_at(line.file, loop.lineno))
 
 
 def whole_code(path: str, line: int, code: str) -> str:

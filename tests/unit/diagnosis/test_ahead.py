@@ -135,6 +135,21 @@ def test_plain_uses_are_no_trouble(tmp_path: Path) -> None:
     assert ahead(str(tmp_path / "none.py"), 2, statement_at("none.py", 2, "y = x[x > 0]")) is None
 
 
+@pytest.mark.parametrize(
+    "later",
+    [
+        "g = lambda: 1 if len(i) > 1 else 0",
+        "g = (1 if len(i) > 1 else 0 for i in self.rows)",
+        "g = [1 if len(i) > 1 else 0 for i in self.rows]",
+        "match k:\n    case 1:\n        g = 1 if k > 2 else (1 if len(i) > 1 else 0)",
+    ],
+)
+def test_a_choice_in_a_scope_of_its_own_is_not_the_statements(tmp_path: Path, later: str) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(program(f"i = torch.nonzero(x > 0)  # HERE\n{later}\nreturn x"))
+    assert ahead(str(file), 2, statement_at(str(file), 2, "")) is None
+
+
 def test_lines_are_counted_as_python_counts_them(tmp_path: Path) -> None:
     file = tmp_path / "m.py"
     file.write_text("\ufeffx = 1\n\x0cdef f(y):\n    s = '\u2028'\n    return y.item()\n", "utf-8")

@@ -49,6 +49,28 @@ def test_a_class_without_bases_is_no_module(tmp_path: Path) -> None:
     assert not is_plain_object(frame_at(tmp_path / "a.py", 14))
 
 
+@pytest.mark.parametrize(
+    ("above", "bases", "plain"),
+    [
+        ("", "(object)", True),
+        ("class Base(ABC): pass", "(Base)", True),
+        ("class Base(torch.nn.Module): pass", "(Base)", False),
+        ("from elsewhere import Base", "(Base)", False),  # nobody knows what it is
+    ],
+)
+def test_a_base_of_elsewhere_may_be_a_module(tmp_path: Path, above: str, bases: str, plain: bool) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(f"{above}\nclass Net{bases}:\n    def step(self, x):\n        self.n += 1\n        return x\n")
+    frame = Frame(function="step", file=str(file), line=3, place=(str(file), 3))
+    frame.values = {"self.n": ["0", "1"]}
+    assert is_plain_object(frame) == plain
+    guard = FailedGuard(entry="0/0", guard="", kind="number", expected="0")
+    change = Change(index=0, recompile=Recompile(id="0/1", key="0/1"), guard=guard, ids=(), name="self.n")
+    told = changing_attribute(frame, change)
+    assert ("on an object that is no nn.Module" in told.fix) == plain
+    assert ("allow_unspec_int_on_nn_module" in told.fix) != plain
+
+
 def test_the_statement_that_grows_a_container(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     grown = grown_at(frame_at(file, 3), change_of("self.seen"))
