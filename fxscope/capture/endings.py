@@ -26,7 +26,8 @@ _ACROSS = re.compile(
     r"double backward|backward through the graph a second time|does not require grad and does not have a grad_fn|"
     r"modified by an inplace operation|appears to not have been used in the graph"
 )
-_RETURNED = "This view was created inside a custom Function"  # at the write, of the user's own, or in backward
+# At the write, of the user's own, or in backward. A custom Function of the program's gives the same error under its own name.
+_RETURNED = re.compile(r"Output \d+ of CompiledFunction.*This view was created inside a custom Function", re.DOTALL)
 _FORBIDDEN = "Detected recompile when torch.compile stance"
 _hooked: list[tuple[Callable[..., Any], Callable[..., Any]]] = []  # our hook for threads, and the one before it
 
@@ -61,7 +62,7 @@ def _refused(error: Exception) -> bool:
 
 def _in_backward(frames: list[traceback.FrameSummary], message: str) -> bool:
     """The exception came through autograd or compiled code, and is of that making."""
-    if any(_COMPILED in frame.filename for frame in frames) or _RETURNED in message:
+    if any(_COMPILED in frame.filename for frame in frames) or _RETURNED.search(message):
         return True
     return any(_AUTOGRAD in frame.filename for frame in frames) and bool(_ACROSS.search(message))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 
 from fxscope.diagnosis.context import Context
@@ -18,17 +19,17 @@ _NAMED = 6
 def join_breaks(context: Context, found: list[tuple[tuple[str, int], Finding]]) -> list[Finding]:
     """Findings whose breaks lie in installed packages, reached by one line of the user's, as one.
 
-    What a setting mends stays by itself: that setting is its fix.
+    What a setting mends that can be tried stays by itself; what other settings mend is joined by setting.
 
     Args:
         context: The recording.
         found: Findings of breaks, each with the file and line of the break, in their order.
     """
-    groups: dict[tuple[str, int], list[tuple[tuple[str, int], Finding]]] = defaultdict(list)
+    groups: dict[tuple[str, int, tuple[str, ...]], list[tuple[tuple[str, int], Finding]]] = defaultdict(list)
     for place, finding in found:
         of_package = finding.category == "breaks" and _in_package(place[0]) and (finding.file, finding.line) != place
         if of_package and not finding.change:
-            groups[finding.file, finding.line].append((place, finding))
+            groups[finding.file, finding.line, _settings(finding)].append((place, finding))
     joined = {id(finding): group for group in groups.values() if len(group) >= _FEW for _, finding in group}
     kept = []
     for _, finding in found:
@@ -38,6 +39,12 @@ def join_breaks(context: Context, found: list[tuple[tuple[str, int], Finding]]) 
         elif group[0][1] is finding:
             kept.append(_one_of(context, group))
     return kept
+
+
+def _settings(finding: Finding) -> tuple[str, ...]:
+    """What can be set from outside, by the advice of a finding and of what was found at the same line."""
+    begin, end = advice("not-yours-set", name="\0", setting="\1").partition("\0")[2].split("\1")
+    return tuple(re.findall(f"{re.escape(begin)}(.+?){re.escape(end)}", finding.fix))
 
 
 def _in_package(file: str) -> bool:
@@ -63,7 +70,8 @@ def _one_of(context: Context, found: list[tuple[tuple[str, int], Finding]]) -> F
     first.cause = f"{package} ({', '.join(lines[:_NAMED])}{more}): {meanings}" + (
         " Functions that Dynamo cannot resume run eager, whole or in part." if skipped else ""
     )
-    first.fix = advice("not-yours", name=package)
+    settings = " and ".join(dict.fromkeys(_settings(first)))
+    first.fix = advice("not-yours-set" if settings else "not-yours", name=package, setting=settings)
     first.gain = f"{count(events, 'break event')} fewer, and what stays compiled is one graph (counted, not timed)"
     first.evidence = evidence
     first.cost = sum(finding.cost for finding in group)

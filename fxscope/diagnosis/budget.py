@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -131,6 +133,8 @@ def load_baseline(path: str | Path) -> Baseline:
 def save_baseline(path: str | Path, baseline: Baseline) -> None:
     """Write a baseline file, one entry a line, for version control: whole, or not at all where the disk is full.
 
+    A file that is there keeps its mode; where its folder takes no new file, it is written in place.
+
     Raises:
         OSError: It cannot be written; what was there before is as it was.
     """
@@ -142,7 +146,14 @@ def save_baseline(path: str | Path, baseline: Baseline) -> None:
     temporary = place.with_name(f"{place.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")
+        if place.exists():
+            shutil.copymode(place, temporary)
         os.replace(temporary, place)
+    except OSError as error:
+        # The folder takes no new file, or the file is a mount of its own: it may be writable all the same.
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY) or not place.exists():
+            raise
+        place.write_text(text, encoding="utf-8")
     finally:
         temporary.unlink(missing_ok=True)
 

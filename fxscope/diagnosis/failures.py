@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
+from fxscope.diagnosis.caught import explain_caught, is_traced
 from fxscope.diagnosis.causes import cause_of
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Evidence, Finding, Severity
@@ -15,7 +16,7 @@ from fxscope.diagnosis.registry import advice, lookup
 from fxscope.diagnosis.rewrites import rewrite
 from fxscope.diagnosis.statement import code_at, statement_at
 from fxscope.recording.records import Failure, GraphBreak
-from fxscope.recording.userline import is_torch_file, is_user_file
+from fxscope.recording.userline import is_user_file
 from fxscope.source import short_path
 
 _NO_FAKE = re.compile(
@@ -57,16 +58,6 @@ _ACROSS_FIXES = {
         "and back inside of the compiled function. Return the loss as a tensor, computed with gradients on."
     ),
 }
-# An operation that fails while it is traced raises there and then, through the program's own handler. Tried with view(n, -1).
-_CAUGHT = "The program catches that error itself, but not while compiling: there it ends the compiled call."
-_CALL_BEFORE = (
-    "Put torch.compiler.disable on the function that holds the try, or, where it is a package's, on a function of yours around the call that leads there. "
-    "Where its answer is kept (is this package installed?), calling it once before the first compiled call is enough."
-)
-_ASK_FIRST = (
-    "Ask before instead of catching after: a test of sizes or dtypes (if x.numel() % n == 0:) is traced like any other code. "
-    "Or put torch.compiler.disable on the function that holds the try."
-)
 _OPERATOR = re.compile(
     r"<CustomOpDef\(([\w:.]+)\)>|call_function ([\w.]+?\.[\w.]+)\(|operator '?([\w]+::[\w.]+)|torch\.ops\.([\w.]+)|([a-z_]\w*::\w+)"
 )
@@ -286,23 +277,14 @@ def _dynamo(failure: Failure) -> tuple[list[str], str, str]:
     if failure.phase == "fullgraph" or failure.type in ("Unsupported", "ResumePrologueTracingError"):
         ids = ["fullgraph-error", *(id_ for id_ in cause.ids if id_ != "frame-skipped")]
         return ids, f"fullgraph=True allows no graph break, and here is one: {record.kind}.", fix
-    statement = statement_at(file, line, code_at(file, line))
-    caught = statement is not None and statement.handler is not None
-    if failure.type in ("TorchRuntimeError", "UserError", "ObservedException") or "fake tensor" in message:
-        if caught:
-            return (
-                ["exception"],
-                f"The operation fails on these shapes or dtypes ({_reason(message)}). {_CAUGHT}",
-                _ASK_FIRST,
-            )
+    if (caught := explain_caught(failure, _reason(message))) is not None:
+        return caught
+    if is_traced(failure):
         return (
             ["user-error"],
             f"The operation fails already on shapes and dtypes: {_reason(message)}",
             advice("user-error", detail=_reason(message)),
         )
-    if caught and not is_torch_file(file):
-        where = f"{short_path(file)}:{line}"
-        return ["exception"], f"{where} raises {failure.type} ({_reason(message)}). {_CAUGHT}", _CALL_BEFORE
     return ["dynamo-internal"], f"Dynamo itself failed: {_reason(message) or _raised_at(failure)}", advice("internal")
 
 
@@ -337,7 +319,8 @@ def headline(message: str) -> str:
 
 def _raised_at(failure: Failure) -> str:
     """What an exception without a message has to tell."""
-    return f"{failure.type} without a message, raised at {short_path(failure.file)}:{failure.line}"
+    place = f", raised at {short_path(failure.file)}:{failure.line}" if failure.file else ""
+    return f"{failure.type} without a message{place}"
 
 
 def _reason(message: str) -> str:

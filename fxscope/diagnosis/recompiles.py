@@ -94,8 +94,8 @@ def _finding(context: Context, frame: Frame) -> Finding:
         function=frame.caller or frame.name,
         code=code_at(file, line) or (change.line.code.strip() if change and change.line and not frame.resumed else ""),
         cause=_cause(context, frame, change),
-        fix=_beyond_reach(frame, severity, lead) + "\n".join(dict.fromkeys(each.fix for each in remedies))
-        or kinds()["recompile-limit"].meaning,
+        fix=_beyond_reach(frame, severity, lead)
+        + ("\n".join(dict.fromkeys(each.fix for each in remedies)) or kinds()["recompile-limit"].meaning),
         gain=_gain(frame, compiled),
         verify=verify,
         evidence=_evidence(frame),

@@ -57,6 +57,11 @@ AUTOGRAD = "/lib/torch/autograd/graph.py"
             "Output 0 of CompiledFunction is a view. This view was created inside a custom Function",
             True,
         ),
+        (
+            "/home/me/train.py",
+            "Output 0 of SameBackward is a view and is being modified inplace. This view was created inside a custom Function",
+            False,
+        ),
         ("/home/me/train.py", "Trying to backward through the graph a second time", False),
     ],
 )

@@ -329,3 +329,23 @@ def test_a_full_disk_leaves_the_known_baseline(tmp_path: Path, monkeypatch: pyte
         save_baseline(file, Baseline(graphs=4))
     assert load_baseline(file).graphs == 3
     assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("code", [None, errno.EBUSY, errno.EACCES])
+def test_a_known_baseline_keeps_its_mode_and_needs_no_writable_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int | None
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, "refused")
+
+    file = tmp_path / "baseline.json"
+    save_baseline(file, Baseline(graphs=3))
+    file.chmod(0o660)
+    if code is not None:
+        monkeypatch.setattr("os.replace", refuse)
+    save_baseline(file, Baseline(graphs=4))
+    assert (load_baseline(file).graphs, file.stat().st_mode & 0o777) == (4, 0o660)
+    assert list(tmp_path.iterdir()) == [file]
+    if code is not None:
+        with pytest.raises(OSError, match="refused"):
+            save_baseline(tmp_path / "new.json", Baseline())
