@@ -255,7 +255,7 @@ class Writer(Reductions, Products):
                 mask = f"mask{suffix}"
             else:
                 mask = None
-            part = Part(suffix, f"cols{suffix}", mask, col_mask)
+            part = Part(suffix, f"cols{suffix}", mask, col_mask, chunk=k)
             self._column_names(part)
             parts.append(part)
         return parts

@@ -28,6 +28,7 @@ class Part:
     mask: str | None = None
     col_mask: str | None = None
     edge: bool = False
+    chunk: int = 0  # how many whole blocks lie before it in the row
 
 
 class Lines:

@@ -26,7 +26,7 @@ from fxscope.targets.triton.schedule import LIBRARY, Schedule, candidates
 Write = Callable[[Nest, Schedule], Source]
 Log = Callable[[str, Schedule, float | None, str], None]
 MAX_SPILLS = 8  # registers; beyond it the spilled bytes are traffic of their own
-VERSION = 3
+VERSION = 4
 
 
 class Tuner:

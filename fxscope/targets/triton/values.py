@@ -240,26 +240,30 @@ class Values(Places):
         policy = self._policy(value)
         before = elements_before(self.nest, value) if self.schedule.words else 0
         if before:
-            return self._between_text(value, before, policy) + (".to(tl.float32)" if not self._packed(value) else "")
+            return self._between_text(value, part, before, policy) + (
+                ".to(tl.float32)" if not self._packed(value) else ""
+            )
         options = f", mask={mask}, other={self.fills.text(value)}" if mask else ""
         if policy:
             options += f', eviction_policy="{policy}"'
         wide = value.dtype in HALF and not self._packed(value) and not (self.schedule.prefetch and kind == "full")
         return f"tl.load({pointer}{options})" + (".to(tl.float32)" if wide else "")
 
-    def _between_text(self, value: Value, before: int, policy: str) -> str:
+    def _between_text(self, value: Value, part: Part, before: int, policy: str) -> str:
         """A load of a tensor that starts between 16-byte boundaries."""
         access = self.nest.access(value)
         assert access.memory is not None
         pointer = self.argument(access.memory) + (f" + {access.offset}" if access.offset else "")
-        n = self.nest.col_count
+        n, block = self.nest.col_count, self.schedule.block
         if self.flat:
-            start, limit = "start", "TOTAL - start" if n % self.schedule.block else "None"
+            start, limit = "start", "TOTAL - start" if n % block else "None"
         else:
-            start = " + ".join(self._row_terms(access, "row")) or "0"
-            limit = "N" if n < self.schedule.block else "None"
+            ahead = [f"{part.chunk} * BLOCK"] * bool(part.chunk)
+            start = " + ".join([*self._row_terms(access, "row"), *ahead]) or "0"
+            rest = " - ".join(["N", *ahead])
+            limit = rest if n < (part.chunk + 1) * block else "None"
             if self.row_mask:
-                limit = f"tl.where({self.row_mask}, N, 0)"
+                limit = f"tl.where({self.row_mask}, {rest}, 0)"
         fill = self.fills.text(value)
         return f'device.load_between({pointer}, {start}, {limit}, {fill}, {before}, BLOCK, "{policy}")'
 

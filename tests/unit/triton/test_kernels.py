@@ -152,16 +152,25 @@ def tiles(nest, write, name, values):
     options = candidates(nest)
     return next((o for o in options if (o.form, o.tile, o.block) == ("matmul", 64, 64)), options[0])
 
+def words_in_chunks(nest, write, name, values):
+    options = candidates(nest)
+    return next((o for o in options if o.words and o.chunks == 4), options[0])
+
 def check(function, *shapes, dtype, choose=first_candidate):
     with FakeTensorMode():
         args = [torch.empty(shape, dtype=dtype) for shape in shapes]
         gm = make_fx(function, tracing_mode="real")(*args)
+    written(gm, args, choose)
+
+def written(gm, args, choose):
     out = gm.graph.output_node()
     out.args = (tuple(out.args[0]) if isinstance(out.args[0], (tuple, list)) else (out.args[0],),)
     gm.recompile()
-    for source in Compiled(gm, args, choose, torch.device("cpu"), False, bind=False).sources:
+    sources = Compiled(gm, args, choose, torch.device("cpu"), False, bind=False).sources
+    for source in sources:
         ptx = module.compile_binary(source, (9, 0)).kernel.asm["ptx"]
         print(source.name, "v4.b32" in ptx)
+    return [source.schedule for source in sources]
 
 big = (16384, 16383)
 check(lambda x: torch.softmax(x, -1), big, dtype=torch.bfloat16)
@@ -170,6 +179,9 @@ check(chain, big, (16383,), dtype=torch.bfloat16)
 check(loss, (4096, 256), (256,), (4096, 256), dtype=torch.bfloat16)
 check(lambda a, b: torch.div(a, b, rounding_mode="floor") + a % b, (64, 100), (64, 100), dtype=torch.float32)
 check(lambda a, b, c: torch.relu(torch.addmm(c, a, b)), (256, 128), (128, 256), (256,), dtype=torch.bfloat16, choose=tiles)
+x = torch.zeros(4 * 8200 + 1, dtype=torch.float16)[1:].view(4, 8200)
+made = written(make_fx(lambda x: (x / x.amax(-1, keepdim=True), x.float().sum(0)))(x), [x], words_in_chunks)
+assert any(schedule.words and schedule.chunks == 4 for schedule in made)
 """
 
 
@@ -184,7 +196,7 @@ def test_kernels_compile_for_an_h200_without_one_with_16_byte_accesses_on_ragged
     lines = dict(line.split() for line in done.stdout.splitlines())
     assert lines["fused_softmax"] == lines["fused_add_relu_mul_tanh"] == "True"
     assert "fused_addmm_relu" in lines
-    assert len(lines) >= 7
+    assert len(lines) >= 8
 
 
 def test_source_names_tensors_and_cites_each_line_once() -> None:

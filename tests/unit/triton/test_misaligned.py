@@ -12,6 +12,7 @@ pytest.importorskip("triton")
 from fxscope.targets.triton import row_forms
 from fxscope.targets.triton.executable import TritonExecutable
 from fxscope.targets.triton.schedule import Schedule, candidates
+from tests.unit.triton.every import as_if_large, bias_relu, layernorm, rmsnorm_backward, run_every, tensors
 from tests.unit.triton.traced import graph
 
 CPU = torch.device("cpu")
@@ -19,10 +20,6 @@ CPU = torch.device("cpu")
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
     return torch.softmax(x, -1)
-
-
-def layernorm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.layer_norm(x, (x.shape[-1],), w, b)
 
 
 def error(function: Any, args: tuple[torch.Tensor, ...], choose: Any) -> tuple[float, str]:
@@ -51,6 +48,35 @@ def test_rows_and_chains_are_read_in_whole_words(dtype: torch.dtype, shift: int,
         off, text = error(function, (x,), first)
         assert "device.load_between(x_1_ptr, " in text
         assert off < 4e-3
+
+
+def softmax_and_sum(x: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A row that is read three times, twice behind its end too, and a sum over the rows."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    y = torch.softmax(x.to(wide), -1) * g.to(wide)
+    return y.to(x.dtype), y.sum(0)
+
+
+BF, FP = torch.bfloat16, torch.float16
+CHUNKS = {"2 chunks", "4 chunks"}
+WORDS = {  # elements past 16 bytes, and what must be among the formulations that read words
+    "whole blocks": (softmax_and_sum, BF, 1, [(5, 8192), (5, 8192)], {*CHUNKS, "repack", "programs"}),
+    "past the row's end": (softmax_and_sum, FP, 6, [(5, 8200), (5, 8200)], {*CHUNKS, "next row to the cache"}),
+    "rms norm backward": (rmsnorm_backward, BF, 3, [(5, 8192), (5, 8192), (8192,), (5, 1)], {*CHUNKS, "hoist"}),
+    "backward, short rows": (rmsnorm_backward, FP, 4, [(9, 200), (9, 200), (200,), (9, 1)], {"rows a tile"}),
+    "layer norm": (layernorm, BF, 5, [(5, 1000), (1000,), (1000,)], {"2 rows a tile", "repack", "reread"}),
+    "layer norm of short rows": (layernorm, FP, 7, [(2, 9, 40), (40,), (40,)], {"16 rows a tile"}),
+    "bias and relu": (bias_relu, BF, 2, [(5, 1000), (1000,)], {"flat"}),
+}
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_every_formulation_reads_the_right_words(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, dtype, past, shapes, among = WORDS[case]
+    as_if_large(monkeypatch)
+    ran = run_every(function, tensors(dtype, past, *shapes))
+    texts = " ".join(option.text() for option in ran if option.words)
+    assert {word for word in among if word not in texts} == set()
 
 
 def test_rows_that_start_anywhere_are_not() -> None:

@@ -59,6 +59,17 @@ def test_launches_overlap_where_programs_are_few_or_long_and_the_kernel_waits_fi
         assert ("gdc_wait" in module.header(source.text, interpreted=False)) is overlap
 
 
+def test_what_follows_a_librarys_kernel_waits_for_it_outside() -> None:
+    def function(x, w):
+        return torch.softmax(torch.softmax(x @ w, -1), 0)
+
+    with FakeTensorMode():
+        args = [torch.empty(64, 512, dtype=torch.bfloat16), torch.empty(512, 512, dtype=torch.bfloat16)]
+        behind, later = Compiled(graph(function, *args), args, first_candidate, CPU, False, bind=False).sources
+    assert (behind.overlap, later.overlap) == (False, True)
+    assert "gdc_wait" not in behind.text
+
+
 def test_the_next_row_is_asked_for_within_the_tensor() -> None:
     def bwd(g, x, mean, rstd, w):
         return torch.ops.aten.native_layer_norm_backward(g, x, [8200], mean, rstd, w, w, [True, True, True])
