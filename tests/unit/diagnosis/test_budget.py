@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import lzma
 from collections.abc import Callable
@@ -315,37 +314,3 @@ def test_files_are_written_by_the_command(printing: Path, tmp_path: Path) -> Non
     assert error is None
     jsonschema.Draft4Validator(sarif_schema()).validate(json.loads((tmp_path / "a.sarif").read_text()))
     assert output.startswith("::warning file=")
-
-
-def test_a_full_disk_leaves_the_known_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, text: str, **_: str) -> None:
-        self.touch()
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    file = tmp_path / "baseline.json"
-    save_baseline(file, Baseline(graphs=3))
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError, match="No space"):
-        save_baseline(file, Baseline(graphs=4))
-    assert load_baseline(file).graphs == 3
-    assert list(tmp_path.iterdir()) == [file]
-
-
-@pytest.mark.parametrize("code", [None, errno.EBUSY, errno.EACCES])
-def test_a_known_baseline_keeps_its_mode_and_needs_no_writable_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int | None
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(code, "refused")
-
-    file = tmp_path / "baseline.json"
-    save_baseline(file, Baseline(graphs=3))
-    file.chmod(0o660)
-    if code is not None:
-        monkeypatch.setattr("os.replace", refuse)
-    save_baseline(file, Baseline(graphs=4))
-    assert (load_baseline(file).graphs, file.stat().st_mode & 0o777) == (4, 0o660)
-    assert list(tmp_path.iterdir()) == [file]
-    if code is not None:
-        with pytest.raises(OSError, match="refused"):
-            save_baseline(tmp_path / "new.json", Baseline())
