@@ -80,29 +80,31 @@ def test_more_elements_than_32_bits_count(function: Callable[..., Any], cols: in
     torch.cuda.empty_cache()
 
 
-def test_the_generated_programs_agree_on_the_card() -> None:
-    """The 300 programs of tests/unit/triton/test_generated.py, several processes at once."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        str(UNIT / "test_generated.py"),
-    ]
-    runs = []
-    for shard in range(PROCESSES):
-        env = {
-            **os.environ,
-            "FXSCOPE_TEST_DEVICE": "cuda",
-            "FXSCOPE_TEST_SHARD": f"{shard}/{PROCESSES}",
-            "FXSCOPE_TRITON_AUTOTUNE": "0",
-        }
-        env.pop("TRITON_INTERPRET", None)
-        runs.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+def start(*options: str, shard: str = "0/1") -> subprocess.Popen[str]:
+    """Tests of tests/unit/triton with the card where they have the interpreter."""
+    env = {
+        **os.environ,
+        "FXSCOPE_TEST_DEVICE": "cuda",
+        "FXSCOPE_TEST_SHARD": shard,
+        "FXSCOPE_TRITON_AUTOTUNE": "0",
+    }
+    env.pop("TRITON_INTERPRET", None)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=UNIT)
+
+
+def ended_well(*runs: subprocess.Popen[str]) -> None:
     outputs = [run.communicate(timeout=400)[0] for run in runs]
     failed = [out for run, out in zip(runs, outputs, strict=True) if run.returncode]
     assert not failed, failed[0][-4000:]
+
+
+def test_the_generated_programs_agree_on_the_card() -> None:
+    """The 300 programs of tests/unit/triton/test_generated.py, several processes at once."""
+    shards = [f"{shard}/{PROCESSES}" for shard in range(PROCESSES)]
+    ended_well(*(start("-p", "no:xdist", "test_generated.py", shard=shard) for shard in shards))
+
+
+def test_every_formulation_agrees_on_the_card() -> None:
+    """What may be timed of norms, their backward, sums and chains, with every number of warps and registers."""
+    ended_well(start("-n", str(PROCESSES), "test_candidates.py", "test_misaligned.py"))

@@ -13,9 +13,8 @@ import torch
 from fxscope.targets.triton import row_forms, schedule
 from fxscope.targets.triton.executable import TritonExecutable
 from fxscope.targets.triton.schedule import Schedule, candidates
-from tests.unit.triton.traced import graph
+from tests.unit.triton.traced import DEVICE, INTERPRETED, graph, on_device
 
-CPU = torch.device("cpu")
 Tensors = tuple[torch.Tensor, ...]
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 4e-4, torch.bfloat16: 3e-3}  # relative norm of the error
 
@@ -42,7 +41,7 @@ def tensors(dtype: torch.dtype, past: int, *shapes: tuple[int, ...]) -> Tensors:
     for seed, shape in enumerate(shapes):
         start = past if len(shape) > 1 and shape[-1] > 1 else 0
         numbers = torch.randn(start + torch.Size(shape).numel(), generator=torch.Generator().manual_seed(seed))
-        out.append(numbers.to(dtype)[start:].view(shape))
+        out.append(on_device(numbers.to(dtype)[start:].view(shape)))
     return tuple(out)
 
 
@@ -55,7 +54,8 @@ def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def distinct(options: list[Schedule]) -> list[Schedule]:
     """One each of those that differ in more than numbers that an interpreter knows nothing of, or how many programs there are."""
-    kinds = {replace(o, warps=8, maxnreg=None, hints=False, programs=bool(o.programs)): o for o in reversed(options)}
+    same: dict[str, Any] = {"warps": 8, "maxnreg": None, "hints": False} if INTERPRETED else {}
+    kinds = {replace(o, **same, programs=bool(o.programs)): o for o in reversed(options)}
     return list(kinds.values())
 
 
@@ -80,7 +80,7 @@ def run_every(function: Callable[..., Any], args: Tensors) -> list[Schedule]:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # numpy's, of elements behind a mask
-            results = TritonExecutable(traced, args, choose, CPU, True)(*args)
+            results = TritonExecutable(traced, args, choose, DEVICE, INTERPRETED)(*args)
         for got, want in zip(results, wanted, strict=True):
             error = float((got.double() - want).norm() / want.norm())
             assert error < TOLERANCE[got.dtype], [option.text() for option in now]

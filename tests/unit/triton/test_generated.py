@@ -12,25 +12,16 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from torch.fx.experimental.proxy_tensor import make_fx
 
 pytest.importorskip("triton")
 from fxscope.targets.triton.target import TritonTarget
+from tests.unit.triton.traced import INTERPRETED, graph, on_device
 
 SIZES = st.sampled_from([1, 2, 3, 5, 7, 8, 16, 17, 33])
 FLOATS = [torch.float32, torch.float32, torch.bfloat16, torch.float16]
 UNARY = ["relu", "sigmoid", "tanh", "neg", "abs", "silu", "gelu", "exp", "square", "hardswish", "leaky_relu"]
 BINARY = ["add", "sub", "mul", "maximum", "where", "div"]
 REDUCE = ["sum", "mean", "amax", "amin", "softmax", "log_softmax", "var", "layer_norm", "logsumexp", "argmax", "any"]
-
-
-def island(function: Any, args: list[torch.Tensor]) -> torch.fx.GraphModule:
-    gm = make_fx(function, tracing_mode="fake")(*args)
-    out = gm.graph.output_node()
-    if not isinstance(out.args[0], (tuple, list)):
-        out.args = ((out.args[0],),)
-        gm.recompile()
-    return gm
 
 
 def run(gm: torch.fx.GraphModule, args: list[torch.Tensor]) -> tuple[Any, ...]:
@@ -161,14 +152,11 @@ class Program:
         return (x, first) if self.side and first is not x else (x,)
 
 
-DEVICE = os.environ.get("FXSCOPE_TEST_DEVICE", "cpu")  # cuda: the same set on a GPU
-
-
 @pytest.fixture(autouse=True, scope="module")
 def interpreted() -> Iterator[None]:
     """On the CPU, also where there is a GPU."""
     with pytest.MonkeyPatch.context() as patch:
-        if DEVICE == "cpu":
+        if INTERPRETED:
             patch.setenv("TRITON_INTERPRET", "1")
         yield
 
@@ -180,8 +168,8 @@ seen = itertools.count()
 def check(program: Program) -> None:
     if next(seen) % SHARDS != SHARD:
         return
-    program.inputs = [x.to(DEVICE) for x in program.inputs]
-    gm = island(program, program.inputs)
+    program.inputs = [on_device(x) for x in program.inputs]
+    gm = graph(program, *program.inputs)
     want = gm(*program.inputs)
     exact = program(*(x.double() for x in program.inputs))
     exact = exact if len(exact) == len(want) else exact[:1] * len(want)  # a cast that changes nothing in float64

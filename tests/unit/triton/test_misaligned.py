@@ -13,9 +13,7 @@ from fxscope.targets.triton import row_forms
 from fxscope.targets.triton.executable import TritonExecutable
 from fxscope.targets.triton.schedule import Schedule, candidates
 from tests.unit.triton.every import as_if_large, bias_relu, layernorm, rmsnorm_backward, run_every, tensors
-from tests.unit.triton.traced import graph
-
-CPU = torch.device("cpu")
+from tests.unit.triton.traced import DEVICE, INTERPRETED, graph, on_device
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -24,9 +22,10 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
 def error(function: Any, args: tuple[torch.Tensor, ...], choose: Any) -> tuple[float, str]:
     """Relative norm of the error against float64, and the kernel's text."""
+    args = tuple(on_device(x) for x in args)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        executable = TritonExecutable(graph(function, *args), args, choose, CPU, True)
+        executable = TritonExecutable(graph(function, *args), args, choose, DEVICE, INTERPRETED)
         (got,) = executable(*args)
     want = function(*(x.double() for x in args))
     assert executable.latest is not None
