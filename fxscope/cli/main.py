@@ -6,6 +6,7 @@ import errno
 import importlib
 import io
 import os
+import re
 import signal
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from fxscope import __version__
-from fxscope.errors import FxscopeError, UsageError
+from fxscope.errors import FxscopeError, MissingError, UsageError
 from fxscope.names import ENV_DEBUG
 
 if TYPE_CHECKING:
@@ -153,6 +154,13 @@ def main() -> NoReturn:
         print(f"fxscope: {where}{error.strerror}", file=sys.stderr)
         _drop_output()
         sys.exit(UsageError.exit_code)
+    except ModuleNotFoundError as error:
+        needed = _not_installed(error.name or "")
+        if os.environ.get(ENV_DEBUG) or needed is None:
+            _internal(error)
+        print(f"fxscope: {error.name} is not installed: pip install '{needed}'", file=sys.stderr)
+        _drop_output()
+        sys.exit(MissingError.exit_code)
     except Exception as error:  # noqa: BLE001 - DESIGN 6: no traceback at a user, unless FXSCOPE_DEBUG=1
         _internal(error)
     sys.exit(code)
@@ -210,6 +218,24 @@ def _is_users(path: object) -> bool:
     """Whether a path is one that a user may have named; a file of fxscope's own that is missing is our fault."""
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
     return isinstance(path, str | bytes) and not os.path.abspath(os.fsdecode(path)).startswith(ours)
+
+
+def _not_installed(name: str) -> str | None:
+    """What pip is asked for where a package that fxscope declares is absent; None where the module is anything else.
+
+    Every declared package is imported by its own name.
+    """
+    from importlib import metadata, util
+
+    if (
+        not name or "." in name or util.find_spec(name) is not None
+    ):  # a part of a package that is there: another version's
+        return None
+    try:
+        declared = metadata.requires("fxscope") or []
+    except metadata.PackageNotFoundError:  # run from a folder on PYTHONPATH: nothing is declared
+        declared = []
+    return next((text.partition(";")[0].strip() for text in declared if re.split(r"[^\w-]", text)[0] == name), None)
 
 
 def _drop_output() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import subprocess
 import sys
@@ -42,6 +43,28 @@ def test_refusals(
     assert left.value.code == code
     said = capsys.readouterr().err
     assert said == told if code == 2 else told in said
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "told"),
+    [
+        ("rich", 4, "fxscope: rich is not installed: pip install 'rich>=14'\n"),
+        ("nobodys", 70, "internal error: ModuleNotFoundError"),  # we import what we do not declare
+        ("click.parts", 70, "internal error: ModuleNotFoundError"),  # what another version of a package has
+    ],
+)
+def test_a_package_that_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: str, code: int, told: str
+) -> None:
+    monkeypatch.delenv("FXSCOPE_DEBUG", raising=False)
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(command.cli, "invoke", lambda _: importlib.import_module(module))
+    monkeypatch.setattr("sys.argv", ["fxscope", "schema", "report"])
+    with pytest.raises(SystemExit) as left:
+        command.main()
+    assert left.value.code == code
+    said = capsys.readouterr().err
+    assert said == told if code == 4 else told in said
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
