@@ -18,7 +18,7 @@ import fxscope
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"fxscope": "fxscope", "tui": "fxscope_tui"}  # folder in the tree -> package in the wheel
-NOT_SOURCE = ("__pycache__", "*.pyc", "*.egg-info", "build", "dist", ".*", "*.fxscope", "tests", "docs")
+NOT_SOURCE = ("__pycache__", "*.pyc", "*.egg-info", "build", "dist", ".*", "*.fxscope")
 
 
 def _build(kind: str, source: Path, out: Path) -> Path:
@@ -92,6 +92,16 @@ def _files(folder: str, package: str) -> set[str]:
         for path in base.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
     }
+
+
+@pytest.mark.slow
+def test_the_source_distribution_holds_what_the_tests_need(sdist: Path) -> None:
+    listed = subprocess.run(["tar", "-tzf", sdist], check=True, capture_output=True, text=True, timeout=100).stdout
+    names = {name.partition("/")[2] for name in listed.splitlines()}
+    tree = sdist.parent.parent / "tree"
+    needed = {path for folder in ("docs", "samples", "scripts", "tests") for path in (tree / folder).rglob("*")}
+    assert {path.relative_to(tree).as_posix() for path in needed if path.is_file()} - names == set()
+    assert {"Makefile", "constraints.txt", "README.md", "CHANGELOG.md"} <= names
 
 
 @pytest.mark.slow
