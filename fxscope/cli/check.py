@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from fxscope.cli import options
+from fxscope.cli import newest, options
 from fxscope.errors import CheckFailed, UsageError
 
 
 @click.command(
     epilog="\b\nExample:\n  fxscope check run.fxscope --max-graph-breaks 0 --max-recompiles 1 --junit fxscope.xml"
 )
-@click.argument("path", type=click.Path())
+@newest.path
 @click.option("--max-graph-breaks", type=click.IntRange(min=0), help="Break events that are allowed.")
 @click.option("--max-recompiles", type=click.IntRange(min=0), help="Recompiles that are allowed.")
 @click.option("--max-compile-seconds", type=options.Amount(), help="Seconds of compiling that are allowed.")
@@ -59,6 +59,7 @@ def command(
     """Fail (exit code 1) when a recording is over its budget or beyond its baseline.
 
     A program that failed and one that compiled nothing are within every budget: they fail too, unless that is allowed.
+    Without PATH: the newest recording in the current folder.
     """
     from fxscope.diagnosis.budget import Budget, baseline_of, load_baseline, save_baseline, violations
     from fxscope.diagnosis.completion import incomplete

@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
+from fxscope.cli import newest
 from fxscope.words import count
 
 
 @click.command(
     epilog="\b\nExamples:\n  fxscope diagnose train-20260101-120000.fxscope\n  fxscope diagnose --json /tmp/traces"
 )
-@click.argument("path", type=click.Path())
+@newest.path
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema diagnose).")
 @click.option(
     "--measure",
@@ -29,6 +30,7 @@ def command(path: str, as_json: bool, measure: bool, severity: str) -> None:
     """What is wrong, in order of cost, with the fix.
 
     PATH is a recording folder, a folder of TORCH_TRACE logs, or one log; .gz, .xz and .zst are read as they are.
+    Without PATH: the newest recording in the current folder.
     """
     from fxscope.diagnosis.diagnose import diagnose
     from fxscope.diagnosis.findings import severity_rank, worst_first

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from fxscope.cli.newest import newest_recording
 from fxscope.errors import CheckFailed, UsageError
 from fxscope.words import count
 
@@ -17,7 +18,7 @@ _CONDITIONS = ("new-breaks", "new-recompiles", "new-failures", "new-limit-hits",
     epilog="\b\nExample:\n  fxscope diff before.fxscope after.fxscope --fail-on new-breaks,new-recompiles,slower:10%"
 )
 @click.argument("first", type=click.Path())
-@click.argument("second", type=click.Path())
+@click.argument("second", required=False, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (fxscope schema diff).")
 @click.option(
     "--fail-on",
@@ -25,13 +26,19 @@ _CONDITIONS = ("new-breaks", "new-recompiles", "new-failures", "new-limit-hits",
     help=f"Exit with 1 on: {', '.join(_CONDITIONS)} (slower:10% of compile time).",
 )
 @click.option("--all", "everything", is_flag=True, help="Show every changed node instead of the first 10 of a graph.")
-def command(first: str, second: str, as_json: bool, fail_on: str | None, everything: bool) -> None:
-    """Compare two recordings: breaks, recompiles, graphs, guards, caches, times."""
+def command(first: str, second: str | None, as_json: bool, fail_on: str | None, everything: bool) -> None:
+    """Compare two recordings: breaks, recompiles, graphs, guards, caches, times.
+
+    Without SECOND: the newest recording in the current folder that is not FIRST.
+    """
     conditions = _conditions(fail_on)
     from fxscope.diagnosis.compare import compare
     from fxscope.recording.recording import open_recording
 
-    found = compare(open_recording(first), open_recording(second))
+    before = open_recording(first)
+    if second is None:
+        second = newest_recording(apart_from=first)
+    found = compare(before, open_recording(second))
     if as_json:
         from fxscope.report.document import encode_document
 

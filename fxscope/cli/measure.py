@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fxscope.diagnosis.context import user_place
+from fxscope.diagnosis.context import Context, user_place
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.statement import code_at
 from fxscope.report.findings import Measured
@@ -112,7 +112,7 @@ def findings_of(recording: Recording, measured: list[Measured]) -> list[Finding]
                     else ", or run longer; caches make the next process cheaper."
                 ),
                 gain=f"{each.compile_seconds:.1f} s per run",
-                verify=f"fxscope diagnose --measure {recording.session.path}",
+                verify=Context(recording).measure_command(),
                 evidence=[Evidence(kind="compile", text=each.id, compile_key=each.id)],
                 cost=each.compile_seconds,
             )

@@ -8,11 +8,13 @@ from typing import Any, NoReturn
 
 import click
 
+from fxscope.cli import newest
+
 
 @click.command(
     epilog="\b\nExamples:\n  fxscope report train-20260101-120000.fxscope\n  fxscope report --json /tmp/traces | jq .totals"
 )
-@click.argument("path", type=click.Path())
+@newest.path
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document (fxscope schema report).")
 @click.option("--html", "html_file", metavar="FILE", type=click.Path(), help="Write one self-contained HTML page.")
 @click.option("--all", "everything", is_flag=True, help="Show every row instead of the first 20 of a section.")
@@ -20,6 +22,7 @@ def command(path: str, as_json: bool, html_file: str | None, everything: bool) -
     """What happened: frames, graphs, breaks, recompiles, failures, compile time.
 
     PATH is a recording folder, a folder of TORCH_TRACE logs, or one log; .gz, .xz and .zst are read as they are.
+    Without PATH: the newest recording in the current folder.
     """
     from fxscope.recording.recording import open_recording
 

@@ -40,8 +40,20 @@ def program_of(ctx: click.Context, module: str | None, target: tuple[str, ...]) 
 
 
 def folder_of(output: str | None, target: str, verb: str) -> Path:
-    """Make the folder of the recordings: as asked for, else named after the program and the time."""
-    folder = Path(output) if output else Path(f"{Path(target).stem}-{verb}-{time.strftime('%Y%m%d-%H%M%S')}")
+    """Make the folder of the recordings, new or empty: as asked for, else named after the program and the time.
+
+    Raises:
+        UsageError: The one that was asked for holds something: runs of before would be taken for ours.
+    """
+    from fxscope.errors import UsageError
+
+    stem = f"{Path(target).stem}-{verb}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder, number = Path(output or stem), 1
+    while folder.is_dir() and any(folder.iterdir()):
+        if output:
+            raise UsageError(f"{folder} is not empty; choose another place with -o, or remove it")
+        number += 1
+        folder = Path(f"{stem}-{number}")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

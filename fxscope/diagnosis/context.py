@@ -164,20 +164,30 @@ class Context:
         """The command that tries one change."""
         return f"fxscope try --what {shlex.quote(change)} {self.options}{self.script}"
 
-    def _run_again(self) -> str:
-        return f"fxscope run --headless -o after.fxscope {self.options}{self.script}"
+    def _run_again(self, then: str) -> str:
+        # Without names: `run` takes a new folder each time, and what comes behind it reads the newest one.
+        return f"fxscope run --headless {self.options}{self.script} && fxscope {then}"
 
     def report_command(self) -> str:
         """The command that shows what an edit changed."""
-        return f"{self._run_again()} && fxscope report after.fxscope"
+        return self._run_again("report")
 
     def check_command(self, budget: str) -> str:
         """The command that holds a budget after an edit."""
-        return f"{self._run_again()} && fxscope check after.fxscope {budget}"
+        return self._run_again(f"check {budget}")
 
     def diff_command(self) -> str:
         """The command that shows what an edit took away and what it brought: one of several findings fits no budget."""
-        return f"{self._run_again()} && fxscope diff {shlex.quote(self.recording.session.path)} after.fxscope"
+        return self._run_again(f"diff {self.path}")
+
+    def measure_command(self) -> str:
+        """The command that measures whether compiling pays."""
+        return f"fxscope diagnose --measure {self.path}"
+
+    @property
+    def path(self) -> str:
+        """The recording's path, as a command takes it."""
+        return shlex.quote(self.recording.session.path)
 
 
 def user_place(compile_: Compile) -> tuple[str, int]:

@@ -86,7 +86,7 @@ def _amortisation(context: Context, compiles: list[Compile]) -> list[Finding]:
                 "(TORCHINDUCTOR_CACHE_DIR, torch.compiler.save_cache_artifacts), or avoid further graphs (see the other findings)."
             ),
             gain=f"up to {short_seconds(seconds)} per run",
-            verify="fxscope diagnose --measure " + context.recording.session.path,
+            verify=context.measure_command(),
             evidence=_evidence(sorted(compiles, key=lambda compile_: -(compile_.seconds or 0.0))[:5]),
             cost=seconds,
         )

@@ -31,11 +31,8 @@ def context(argv: list[str], cwd: str | None = None, *stacks: tuple[SourceLine, 
 )
 def test_a_recorded_command_line_is_named_as_it_was_given(argv: list[str], named: str) -> None:
     assert context(argv).try_command("dynamic") == f"fxscope try --what dynamic {named}"
-    assert (
-        context(argv)
-        .check_command("--max-graph-breaks 0")
-        .startswith(f"fxscope run --headless -o after.fxscope {named} && fxscope check after.fxscope")
-    )
+    again = f"fxscope run --headless {named} && fxscope check --max-graph-breaks 0"
+    assert context(argv).check_command("--max-graph-breaks 0") == again
 
 
 def test_a_script_without_a_suffix_is_no_launcher(tmp_path: Path) -> None:
@@ -68,7 +65,8 @@ def test_a_run_that_is_compared_has_the_options_of_the_first() -> None:
         "--config 'log_file_name=a b' train.py"
     )
     assert asked.try_command("limit:64") == f"fxscope try --what limit:64 {options}"
-    again = f"fxscope run --headless -o after.fxscope {options} && fxscope "
-    assert asked.check_command("--fail-on low") == f"{again}check after.fxscope --fail-on low"
-    assert asked.diff_command() == f"{again}diff 'my run' after.fxscope"
+    again = f"fxscope run --headless {options} && fxscope "
+    assert asked.check_command("--fail-on low") == f"{again}check --fail-on low"
+    assert asked.diff_command() == f"{again}diff 'my run'"
+    assert asked.measure_command() == "fxscope diagnose --measure 'my run'"
     assert context(["train.py"], None, config="torn", dynamic="?").try_command("dynamic").endswith("dynamic train.py")

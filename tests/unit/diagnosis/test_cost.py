@@ -150,7 +150,7 @@ def test_an_argument_that_cuda_graphs_would_have_to_write() -> None:
     assert (finding.ids, finding.severity) == (["cudagraph-skipped"], "info")
     assert "the argument cache is written in place" in finding.title
     assert [each.compile_key for each in finding.evidence] == ["0/0", "0/1"]  # one reason is told once
-    assert finding.verify.endswith("fxscope check after.fxscope --fail-on info")
+    assert finding.verify.endswith("fxscope check --fail-on info")
 
 
 def test_what_is_timed_is_not_modelled_as_well() -> None:

@@ -103,7 +103,7 @@ def test_breaks_all_over_a_package_are_one_finding() -> None:
     assert whole.title == "24 break events at 4 lines of acme that this call reaches; functions of it run eager"
     assert (whole.file, whole.line, whole.severity, len(whole.evidence)) == ("/home/me/infer.py", 7, "high", 4)
     assert whole.ids == ["data-dependent-branch", "library-code", "frame-skipped"]
-    assert whole.verify.endswith("&& fxscope diff run after.fxscope")
+    assert whole.verify.endswith("&& fxscope diff run")
     assert (alone.change, alone.ids[0]) == ("config:capture_dynamic_output_shape_ops=True", "dynamic-output-shape")
     rows.pop(0)
     assert len(findings(Context(recording))) == 4

@@ -1,0 +1,110 @@
+"""The commands of findings can be followed one after the other, and again: each records anew and reads what it recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fxscope.cli.main import cli
+from fxscope.cli.rerun import folder_of
+from fxscope.diagnosis.context import Context
+from fxscope.errors import UsageError
+from fxscope.recording.recording import open_recording
+
+
+def follow(command: str) -> subprocess.CompletedProcess[str]:
+    """A command typed into a shell."""
+    return subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_commands_are_followed_one_after_the_other_and_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nothing here.py").write_text("print('ran')\n")
+    assert follow("fxscope run --headless -o 'my first.fxscope' 'nothing here.py'").returncode == 0
+    first = {path: path.read_bytes() for path in Path("my first.fxscope").iterdir()}
+    context = Context(open_recording("my first.fxscope"))
+    check = context.check_command("--allow-nothing --max-recompiles 0")
+    commands = [context.report_command(), check, context.diff_command()]
+    seen = {Path("my first.fxscope")}
+    for command in [*commands, *commands]:
+        done = follow(command)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        (new,) = set(Path().glob("*.fxscope")) - seen
+        seen.add(new)
+        assert done.stdout.startswith("ran\n")
+        assert f"fxscope: reading {new}, the newest recording here" in done.stderr
+    assert {path: path.read_bytes() for path in first} == first
+
+
+def recording(folder: Path, name: str, ended: float | None, **session: object) -> None:
+    (folder / name).mkdir()
+    (folder / name / "session.json").write_text(json.dumps({"state": "ended", "ended": ended, **session}))
+
+
+def test_the_newest_is_the_one_that_ended_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recording(tmp_path, "z-20250101-000000.fxscope", 100.0, argv=["old.py"])
+    recording(tmp_path, "a-20260101-000000.fxscope", 300.0, argv=["new.py"])
+    recording(tmp_path, "live.fxscope", None, state="live", pid=os.getpid(), argv=["live.py"])
+    recording(tmp_path, "broken.fxscope", None)
+    (tmp_path / "broken.fxscope" / "session.json").write_text("{")
+    (tmp_path / "empty.fxscope").mkdir()
+    (tmp_path / "file.fxscope").write_text("")
+    recording(tmp_path, "named otherwise", 900.0)
+    cli.main(["report", "--json"], prog_name="fxscope", standalone_mode=False)
+    told = capsys.readouterr()
+    assert json.loads(told.out)["session"]["argv"] == ["new.py"]
+    assert told.err == "fxscope: reading a-20260101-000000.fxscope, the newest recording here\n"
+    for first, second in (("a-20260101-000000.fxscope", "z-20250101-000000.fxscope"), ("named otherwise", None)):
+        cli.main(["diff", "--json", first], prog_name="fxscope", standalone_mode=False)
+        paths = json.loads(capsys.readouterr().out)["paths"]
+        assert paths == [first, second or "a-20260101-000000.fxscope"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["report"], "no recording in this folder: name one"),
+        (["diagnose"], "no recording in this folder: name one"),
+        (["check", "--max-recompiles", "0"], "no recording in this folder: name one"),
+        (["diff", "one.fxscope"], "no recording in this folder apart from one.fxscope: name one"),
+        (["diff", "./one.fxscope/"], "no recording in this folder apart from ./one.fxscope/"),
+    ],
+)
+def test_none_is_refused(arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    if arguments[0] == "diff":
+        recording(tmp_path, "one.fxscope", 1.0)
+    with pytest.raises(UsageError, match="^" + said):
+        cli.main(arguments, prog_name="fxscope", standalone_mode=False)
+
+
+@pytest.mark.parametrize("verb", ["try", "stages"])
+def test_runs_of_before_are_not_taken_for_new_ones(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second command into one folder told the numbers of the first."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    recording(tmp_path, "0-as-it-is.fxscope", 1.0)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "0-as-it-is.fxscope").rename(tmp_path / "runs" / "0-as-it-is.fxscope")
+    with pytest.raises(UsageError, match="^runs is not empty"):
+        cli.main([verb, "-o", "runs", "train.py"], prog_name="fxscope", standalone_mode=False)
+
+
+def test_two_tries_of_one_second_have_a_folder_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda form: "20260101-120000")
+    names = []
+    for _ in range(3):
+        folder = folder_of(None, "src/train.py", "try")
+        (folder / "0-as-it-is.fxscope").mkdir()
+        names.append(str(folder))
+    assert names == ["train-try-20260101-120000", "train-try-20260101-120000-2", "train-try-20260101-120000-3"]
+    (tmp_path / "empty").mkdir()
+    assert str(folder_of("empty", "train.py", "try")) == "empty"
