@@ -90,10 +90,9 @@ def test_runs_of_before_are_not_taken_for_new_ones(verb: str, tmp_path: Path, mo
     """The second command into one folder told the numbers of the first."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
-    recording(tmp_path, "0-as-it-is.fxscope", 1.0)
     (tmp_path / "runs").mkdir()
-    (tmp_path / "0-as-it-is.fxscope").rename(tmp_path / "runs" / "0-as-it-is.fxscope")
-    with pytest.raises(UsageError, match="^runs is not empty"):
+    recording(tmp_path / "runs", "0-as-it-is.fxscope", 1.0)
+    with pytest.raises(UsageError, match="runs is not empty"):
         cli.main([verb, "-o", "runs", "train.py"], prog_name="fxscope", standalone_mode=False)
 
 
