@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Finding, kinds, severity_rank
+from fxscope.diagnosis.fixes import told_to_package
 from fxscope.diagnosis.registry import advice
 from fxscope.recording.userline import is_torch_file, is_user_file
 from fxscope.source import base_name, package_of
@@ -14,6 +15,7 @@ from fxscope.words import count
 
 _FEW = 4  # fewer lines than this are told one by one
 _NAMED = 6
+_TOLD = 3  # things that a package could do which are told in full
 
 
 def join_breaks(context: Context, found: list[tuple[tuple[str, int], Finding]]) -> list[Finding]:
@@ -54,25 +56,47 @@ def _in_package(file: str) -> bool:
 def _one_of(context: Context, found: list[tuple[tuple[str, int], Finding]]) -> Finding:
     group = [finding for _, finding in found]
     package = ", ".join(name for name, _ in Counter(package_of(file) for (file, _), _ in found).most_common())
-    lines = [f"{base_name(file)}:{line}" for (file, line), _ in found]
+    places = [place for place, _ in found]
     first = min(group, key=lambda finding: severity_rank(finding.severity))
     causes = [id_ for id_, _ in Counter(finding.ids[0] for finding in group).most_common()]
     rest = [id_ for finding in group for id_ in finding.ids[1:] if id_ != "frame-skipped"]
     skipped = any("frame-skipped" in finding.ids for finding in group)
     evidence = [each for finding in group for each in finding.evidence]
     events = sum(context.recording.graph_breaks[each.index].count for each in evidence if each.kind == "break")
-    more = f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
     first.ids = list(dict.fromkeys([*causes, *rest, *(["frame-skipped"] if skipped else [])]))
-    first.title = f"{count(events, 'break event')} at {len(lines)} lines of {package} that this call reaches" + (
+    first.title = f"{count(events, 'break event')} at {len(places)} lines of {package} that this call reaches" + (
         "; functions of it run eager" if skipped else ""
     )
     meanings = " ".join(f"{kinds()[id_].meaning.rstrip('.')}." for id_ in causes[:2])
-    first.cause = f"{package} ({', '.join(lines[:_NAMED])}{more}): {meanings}" + (
+    first.cause = f"{package} ({_listed(places)}): {meanings}" + (
         " Functions that Dynamo cannot resume run eager, whole or in part." if skipped else ""
     )
     settings = " and ".join(dict.fromkeys(_settings(first)))
-    first.fix = advice("not-yours-set" if settings else "not-yours", name=package, setting=settings)
+    first.fix = "\n".join(
+        [
+            advice("not-yours-set" if settings else "not-yours", name=package, setting=settings),
+            *_in_packages(found, context.path),
+        ]
+    )
     first.gain = f"{count(events, 'break event')} fewer, and what stays compiled is one graph (counted, not timed)"
     first.evidence = evidence
     first.cost = sum(finding.cost for finding in group)
     return first
+
+
+def _in_packages(found: list[tuple[tuple[str, int], Finding]], path: str) -> list[str]:
+    """What the packages themselves could do, each thing once with its lines, those with most lines first."""
+    lines: dict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
+    for place, finding in sorted(found, key=lambda each: each[0]):
+        package = package_of(place[0])
+        for text in told_to_package(finding.fix, package):
+            lines[package, text].append(place)
+    ordered = sorted(lines.items(), key=lambda item: -len(item[1]))
+    told = [f"In {package} itself ({_listed(places)}): {text}" for (package, text), places in ordered[:_TOLD]]
+    rest = sorted({place for _, places in ordered[_TOLD:] for place in places})
+    return [*told, *([f"What to do at {_listed(rest)}: fxscope report --all {path}"] if rest else [])]
+
+
+def _listed(places: list[tuple[str, int]]) -> str:
+    more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+    return ", ".join(f"{base_name(file)}:{line}" for file, line in places[:_NAMED]) + more

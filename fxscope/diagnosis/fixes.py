@@ -135,6 +135,9 @@ def name_of(found: GraphBreak, cause: BreakCause) -> str:
     return f"`{own}` (it runs into {name})" if own and name else f"`{own}`" if own else name
 
 
+_EACH_LINE = re.MULTILINE | re.DOTALL
+
+
 def not_yours(package: str, change: str, setting: str = "") -> str:
     """What can be done about a package's own line, and the words that lead over to what the package could do.
 
@@ -146,9 +149,18 @@ def not_yours(package: str, change: str, setting: str = "") -> str:
     kind, _, value = change.partition(":")
     setting = f"torch._dynamo.config.{value.replace('=', ' = ')}" if kind == "config" else setting
     setting = "torch.compile(..., dynamic=True)" if kind == "dynamic" else setting
-    return (
-        advice("not-yours-set" if setting else "not-yours", name=package, setting=setting) + f"\nIn {package} itself:"
-    )
+    return advice("not-yours-set" if setting else "not-yours", name=package, setting=setting) + f"\n{_itself(package)}"
+
+
+def _itself(package: str) -> str:
+    return f"In {package} itself:"
+
+
+def told_to_package(fix: str, package: str) -> list[str]:
+    """What a finding's fix says that the package could do; more than one where several causes lie at one line."""
+    return [
+        text.strip() for text in re.findall(rf"^{re.escape(_itself(package))} (.+?)(?=^Then, at|\Z)", fix, _EACH_LINE)
+    ]
 
 
 # Tried with 2.13: with torch's hint the index is still asked for its number, and the graph ends there all the same.

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from fxscope.diagnosis import frames
-from fxscope.diagnosis.breaks import _cause_sentence, findings
+from fxscope.diagnosis.breaks import _cause_sentence
 from fxscope.diagnosis.causes import cause_of
 from fxscope.diagnosis.context import Context
 from fxscope.diagnosis.findings import Finding
@@ -81,32 +81,6 @@ def test_what_nobody_can_edit_begins_with_what_can_be_done() -> None:
         "The code there belongs to acme and is not yours to edit: compile the parts that do not reach it"
     )
     assert "\nIn acme itself: Make the choice on the device" in fix
-
-
-def test_breaks_all_over_a_package_are_one_finding() -> None:
-    """One change of the caller's takes all of them away; a setting has a finding of its own."""
-    rows = []
-    for line in (3, 5, 7, 9, 11):
-        row = broken(line)
-        if line < 11:
-            row.gb_id, row.kind, row.code, row.explanation = "GB0170", "Data-dependent branching", "if x.any():", ""
-        row.count = line
-        rows.append(row)
-    rows[1].skipped_frame = True
-    recording: Any = SimpleNamespace(
-        graph_breaks=rows,
-        compiles=[],
-        totals=SimpleNamespace(graphs=2),
-        session=SimpleNamespace(path="run", argv=["infer.py"], cwd=None, options={}),
-    )
-    whole, alone = sorted(findings(Context(recording)), key=lambda finding: -len(finding.evidence))
-    assert whole.title == "24 break events at 4 lines of acme that this call reaches; functions of it run eager"
-    assert (whole.file, whole.line, whole.severity, len(whole.evidence)) == ("/home/me/infer.py", 7, "high", 4)
-    assert whole.ids == ["data-dependent-branch", "library-code", "frame-skipped"]
-    assert whole.verify.endswith("&& fxscope diff run")
-    assert (alone.change, alone.ids[0]) == ("config:capture_dynamic_output_shape_ops=True", "dynamic-output-shape")
-    rows.pop(0)
-    assert len(findings(Context(recording))) == 4
 
 
 @pytest.mark.parametrize(
