@@ -239,7 +239,7 @@ class Writer(Reductions, Products):
         axis = "[None, :]" if self.two_d else ""
         parts = []
         for k in range(s.chunks):
-            suffix = f"_{k}" if k else ""
+            suffix = f"_c{k}" if k else ""
             shift = f"{k} * BLOCK + " if k else ""
             self.put(
                 f"cols{suffix} = {'(' if axis and shift else ''}{shift}tl.arange(0, BLOCK){')' if axis and shift else ''}{axis}"
@@ -272,7 +272,7 @@ class Writer(Reductions, Products):
             self.put("base = (start + head) // VEC * VEC")
         parts = []
         for k in range(self.schedule.chunks):
-            suffix = f"_{k}" if k else ""
+            suffix = f"_c{k}" if k else ""
             self.put(f"cols{suffix} = {f'{k} * BLOCK + ' if k else ''}tl.arange(0, BLOCK)")
             self.put(f"mask{suffix} = cols{suffix} < inner")
             parts.append(Part(suffix, f"cols{suffix}", f"mask{suffix}", f"mask{suffix}"))

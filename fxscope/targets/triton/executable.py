@@ -12,7 +12,6 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
-from fxscope.passes.fx_records import source_line
 from fxscope.targets.target import Kind, Listing
 from fxscope.targets.triton import module
 from fxscope.targets.triton.emit import Source, Writer
@@ -21,8 +20,8 @@ from fxscope.targets.triton.fuse import Plan
 from fxscope.targets.triton.ir import Kernel, Memory
 from fxscope.targets.triton.matmul import MatmulNest, epilogues
 from fxscope.targets.triton.nest import Nest
-from fxscope.targets.triton.nodes import packet
 from fxscope.targets.triton.schedule import Schedule, candidates
+from fxscope.targets.triton.titles import comments, free_name, kernel_name
 
 Chooser = Callable[["Nest", Callable[["Nest", Schedule], Source], str, dict[str, torch.Tensor]], Schedule]
 
@@ -37,33 +36,6 @@ def tuned(device: torch.device) -> Chooser:
     from fxscope.targets.triton.tune import Tuner
 
     return Tuner(device).choose
-
-
-def comments(graph: GraphModule) -> dict[str, str]:
-    """Per node the line of the program it came from, else the call itself."""
-    out = {}
-    for node in graph.graph.nodes:
-        if node.op == "call_function":
-            out[node.name] = _origin(node) or _call(node)
-    return out
-
-
-def _origin(node: Node) -> str:
-    line = source_line(node)
-    return f"{line.code}  [{line.site}]" if line is not None and line.code else ""
-
-
-def _call(node: Node) -> str:
-    args = ", ".join(a.name if isinstance(a, Node) else str(a) for a in node.args)
-    return f"{node.name} = {packet(node)}({args})"
-
-
-def kernel_name(plan: Plan, kernel: Kernel) -> str:
-    """``fused_add_relu`` for a kernel of these ops, at most four of them."""
-    nodes = {node.name: node for node in plan.island.graph.nodes}
-    ops = [packet(nodes[name]).rsplit(".", 1)[-1].strip("_") for name in kernel.nodes]
-    words = list(dict.fromkeys(ops))
-    return "fused_" + "_".join(words[:4]) + ("_more" if len(words) > 4 else "")
 
 
 class Compiled:
@@ -108,7 +80,6 @@ class Compiled:
         notes = comments(self.graph)
         names = [m.name if m is not None else f"unused_{i}" for i, m in enumerate(self.plan.inputs)]
         lines = [*self._fits(names), f"def call({', '.join(names)}):"]
-        taken: dict[str, int] = {}
         fused = self._products(choose, notes)
         inside = {nest.library.index for nest, _, _ in fused.values() if isinstance(nest, MatmulNest)}
         behind_library = False
@@ -126,8 +97,7 @@ class Compiled:
                 nest, schedule, name = fused[kernel.index]
             else:
                 nest, schedule, name = Nest(kernel, self.plan.axes), None, kernel_name(self.plan, kernel)
-            taken[name] = taken.get(name, 0) + 1
-            name = name if taken[name] == 1 else f"{name}_{taken[name]}"
+            name = free_name(self.plan, name)
             # A library's kernel lets nobody start early; one that waits for it is there 0.2 us later than one that is not in place yet.
             overlap = self.overlap and not behind_library
             behind_library = False

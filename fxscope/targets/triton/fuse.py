@@ -14,9 +14,19 @@ from fxscope.errors import UsageError
 from fxscope.targets.triton.builder import Builder, Ref
 from fxscope.targets.triton.ir import Axes, Dims, Incompatible, Kernel, Memory, Value
 from fxscope.targets.triton.lower import Loader, apply
-from fxscope.targets.triton.nodes import EXTERN, VIEWS, Key, dense, packet, sums_outer
+from fxscope.targets.triton.nodes import EXTERN, VIEWS, Key, adds_neighbours, dense, packet, sums_outer
 
 MAX_POINTERS = 40
+HOST = (
+    "call",
+    "device",
+    "empty",
+    "fits",
+    "shifted_copies",
+    "torch",
+    "inf",
+    "nan",
+)  # what the Python that starts kernels uses
 MAX_ROW = 32768  # columns that one program holds while it adds up partial sums
 
 
@@ -39,7 +49,7 @@ class Plan:
         self.memory: dict[Key, Memory] = {}
         self.partials: dict[int, int] = {}  # kernel -> the axis of its partial sums
         self.finishing: dict[tuple[int, tuple[int, ...]], int] = {}
-        self.names: set[str] = set()
+        self.names = set(HOST)
         self._plan()
 
     # -- reading the graph
@@ -152,7 +162,8 @@ class Plan:
             *({h} for h in sorted(beside, reverse=True)),
         ]
         outer = name == "aten.sum" and sums_outer(node)
-        partials = [outer, not outer] if name == "aten.sum" else [False]
+        # Programs keep sums over the rows that they run down; a sum along the rows is a row's own.
+        partials = [outer, not outer] if name == "aten.sum" and not adds_neighbours(node) else [False]
         for inside in [*(t for t in tries if t), set()]:
             for partial, share in itertools.product(partials, (True, False)):
                 try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import keyword
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,10 +15,14 @@ from fxscope.targets.triton.nest import Nest
 from fxscope.targets.triton.schedule import Schedule, vector
 
 RESERVED = {
-    "row", "cols", "mask", "tl", "device", "libdevice", "triton", "torch", "start", "head", "inner", "base", "lane", "first", "pid", "top",
+    "program", "row", "cols", "mask", "tl", "device", "libdevice", "triton", "torch", "start", "head", "inner", "base", "lane", "first", "pid", "top",
     "acc", "depth", "done", "a_tile", "b_tile", "top_tile", "height", "K", "DEPTH", "DOWN", "ACROSS", "GROUP", "N", "ROWS", "TOTAL", "BLOCK", "TILE", "VEC", "PITCH", "PROGRAMS", "max", "min", "sum", "abs", "range", "float",
     *keyword.kwlist,
 }  # fmt: skip
+# Coordinates and masks, which the writer numbers by dimension and part; an FX node may be called like one (aten.index is `index`).
+COORDINATES = re.compile(r"(row|next_row|cols|mask|index|edge|base)(_(c?\d+|edge|next))*")
+# What the writer derives from a name.
+ENDINGS = ("", "_wide", "_next", "_next_wide", "_chunk", "_best", "_there", "_found")
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,12 @@ class Lines:
         return -(-self.nest.col_count // 64) * 64
 
     def _names(self) -> dict[Value, str]:
-        taken = set(RESERVED)
+        """A name per value that is no other's, nor any that the writer derives from another's."""
+        parts = ["", "_edge", *(f"_c{k}" for k in range(1, self.schedule.chunks))]
+        memories = {value.memory for value in self.nest.kernel.values} | {
+            memory for _, memory, _ in self.nest.kernel.stores
+        }
+        taken = {*RESERVED, *(f"{m.name}{kind}_ptr" for m in memories if m for kind in ("", "_shifted"))}
         names: dict[Value, str] = {}
         by_load: dict[tuple[str, int, tuple[tuple[int, int], ...]], str] = {}
         for value in self.nest.kernel.values:
@@ -78,12 +89,14 @@ class Lines:
                 if key in by_load:
                     names[value] = by_load[key]
                     continue
-            base = name = "".join(c if c.isalnum() else "_" for c in name)
-            count = 1
-            while name in taken:
-                name = f"{base}_{count}"
-                count += 1
-            taken.add(name)
+            base = "".join(c if c.isalnum() else "_" for c in name)
+            base += "_value" if COORDINATES.fullmatch(base) else ""
+            for count in itertools.count():
+                name = f"{base}_{count}" if count else base
+                forms = {name + part + ending for part in parts for ending in ENDINGS}
+                if not forms & taken:
+                    break
+            taken |= forms
             names[value] = name
             if value.op == "load":
                 by_load[key] = name

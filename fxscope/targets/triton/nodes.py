@@ -46,6 +46,15 @@ def arguments(node: Node) -> list[Any]:
 MIN_OUTER = 512  # rows from which a sum over the outer dimensions is taken in partial sums
 
 
+def adds_neighbours(node: Node) -> bool:
+    """Whether a sum adds up elements of its last dimension (of more than one element)."""
+    source: Any = node.args[0]
+    value = source.meta["val"]
+    sized = [d for d in range(value.dim()) if value.shape[d] > 1]
+    dims = node.args[1] if len(node.args) > 1 else None
+    return not sized or not dims or sized[-1] in {d % value.dim() for d in dims}
+
+
 def sums_outer(node: Node) -> bool:
     """Whether a sum runs over many outer dimensions and keeps inner ones: rows of memory are added to one another."""
     source: Any = node.args[0]

@@ -177,10 +177,10 @@ def _plain_candidates(nest: Nest) -> list[Schedule]:
         return _flat(nest, fast, hints)
     if nest.partials and not nest.reductions:
         return _sums(nest, fast, hints)
+    if nest.partials:  # the loop form has none; `fuse.MAX_ROW` bounds these rows
+        return persistent(nest, fast, hints)
     if nest.col_count > 65536 or _outer(nest):
         return _loop(nest, fast, hints)
-    if nest.partials:
-        return persistent(nest, fast, hints)
     return rows(nest, fast, hints)
 
 
