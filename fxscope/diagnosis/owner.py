@@ -1,4 +1,4 @@
-"""What the program's text says of a guarded name: the class it belongs to, and the statement that makes a container grow."""
+"""What the program's text says of a guarded name: where it is set, and the statement that makes a container grow."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from fxscope.diagnosis.classes import class_at, class_of
 from fxscope.diagnosis.program import statements
 from fxscope.diagnosis.statement import source_tree
 from fxscope.diagnosis.story import Change, Frame
@@ -29,53 +30,6 @@ _GROWS = frozenset(
 )
 
 
-_PLAIN = frozenset({"object", "ABC", "abc.ABC", "NamedTuple"})
-
-
-def is_plain_object(frame: Frame) -> bool:
-    """``self`` of the frame's function is known to be no ``nn.Module``: all bases of its class are plain, or such classes of the same file."""
-    tree = source_tree(frame.file)
-    own = _class_at(tree, frame.line)
-    waiting, seen = [own] if own is not None else [], []
-    while waiting:
-        each = waiting.pop()
-        seen.append(each)
-        for base in map(ast.unparse, each.bases):
-            if base in _PLAIN:
-                continue
-            found = _class_named(tree, base)
-            if found is None:
-                return False  # of elsewhere: nobody knows
-            if found not in seen:
-                waiting.append(found)
-    return own is not None
-
-
-def _class_at(tree: ast.Module | None, line: int) -> ast.ClassDef | None:
-    """The class of the method that begins at a line."""
-    return next(
-        (
-            node
-            for node in (ast.walk(tree) if tree is not None else [])
-            if isinstance(node, ast.ClassDef) and any(_begins_at(each, line) for each in node.body)
-        ),
-        None,
-    )
-
-
-def _class_named(tree: ast.Module | None, name: str) -> ast.ClassDef | None:
-    """The one class of that name in a file."""
-    found = [node for node in (ast.walk(tree) if tree is not None else []) if isinstance(node, ast.ClassDef)]
-    named = [node for node in found if node.name == name]
-    return named[0] if len(named) == 1 else None
-
-
-def _begins_at(node: ast.stmt, line: int) -> bool:
-    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return False
-    return line in (node.lineno, *(decorator.lineno for decorator in node.decorator_list))
-
-
 def is_enum(file: str, name: str) -> bool:
     """A file defines the class as an enumeration: its members are constants, like strings."""
     tree = source_tree(file)
@@ -91,7 +45,7 @@ def own_constant(frame: Frame, change: Change) -> bool:
     """An attribute of ``self`` that only ``__init__`` of its class sets, so that it differs between objects and never changes in one."""
     owner, _, attribute = change.name.rpartition(".")
     tree = source_tree(frame.file) if owner == "self" and attribute else None
-    own = _class_at(tree, frame.line)
+    own = class_at(tree, frame.line)
     if tree is None or own is None or any(_is_setattr(node) for node in ast.walk(tree)):
         return False
     init = next((each for each in own.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
@@ -174,20 +128,10 @@ def is_left_behind(frame: Frame, change: Change) -> bool:
         return False
     if not parts:
         return set_at(frame, change) is not None
-    tree = source_tree(frame.file)
-    own = _class_at(tree, frame.line)
-    for part in parts:
-        made = {
-            ast.unparse(node.value.func)
-            for node in (ast.walk(own) if own is not None else [])
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-            for target in node.targets
-            if ast.unparse(target) == f"self.{part}"
-        }
-        own = _class_named(tree, made.pop()) if len(made) == 1 else None
+    own = class_of(frame, ".".join([first, *parts]))
     return any(
         ast.unparse(target) == f"self.{attribute}"
-        for method in (own.body if own is not None else [])
+        for method in (own[1].body if own is not None else [])
         if isinstance(method, ast.FunctionDef) and method.name == "forward"
         for node in statements(method)
         for target in _targets(node)

@@ -6,6 +6,7 @@ import re
 from typing import Literal
 
 from fxscope.diagnosis.ahead import function_named
+from fxscope.diagnosis.classes import kind_of
 from fxscope.diagnosis.owner import grown_at, set_at
 from fxscope.diagnosis.remedies_size import Remedy
 from fxscope.diagnosis.remedies_value import listed
@@ -87,9 +88,10 @@ def none_or_tensor(frame: Frame, change: Change) -> Remedy:
     name = change.name or "the argument"
     made = set_at(frame, change) if "." in name else None
     if made is not None:
+        buffer = " (register_buffer for a tensor)" if kind_of(frame, name.rpartition(".")[0]) == "module" else ""
         return Remedy(
             fix=(
-                f"{name} is None until the compiled code makes it ({made[0].site}: {made[0].code}), so the first call is a graph of its own. Make it in __init__ (register_buffer for a tensor), "
+                f"{name} is None until the compiled code makes it ({made[0].site}: {made[0].code}), so the first call is a graph of its own. Make it in __init__{buffer}, "
                 "or call once without torch.compile before; then there is one graph."
             )
         )

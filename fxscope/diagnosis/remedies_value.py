@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from fxscope.diagnosis.owner import begun_at, is_kept_by, is_plain_object, set_at
+from fxscope.diagnosis.classes import kind_of
+from fxscope.diagnosis.owner import begun_at, is_kept_by, set_at
 from fxscope.diagnosis.remedies_size import Remedy
 from fxscope.diagnosis.statement import source_text
 from fxscope.diagnosis.story import Change, Frame
@@ -78,7 +79,7 @@ def _attribute_flag(frame: Frame, change: Change) -> Remedy:
 
 def _attribute_number(frame: Frame, change: Change, value: float) -> Remedy:
     name = change.name
-    owner, _, attribute = name.rpartition(".")
+    owner = name.rpartition(".")[0]
     asked = change.guard.asked_file or ""
     theirs = is_user_file(frame.file) and not is_user_file(asked) and not is_torch_file(asked)
     if asked and theirs and is_kept_by(asked, frame, change):
@@ -89,50 +90,76 @@ def _attribute_number(frame: Frame, change: Change, value: float) -> Remedy:
             ).rstrip(),
             change="config:allow_unspec_int_on_nn_module=True" if isinstance(value, int) else "",
         )
+    kind, several = kind_of(frame, owner), len(frame.values.get(name, [])) > 2
     of_self = owner == "self" or owner.startswith("self.")
-    if (of_self and not (owner == "self" and is_plain_object(frame))) or len(frame.values.get(name, [])) > 2:
-        made = set_at(frame, change)
-        unspecific = _UNSPECIFIC if isinstance(value, int) else ""
-        setting = "config:allow_unspec_int_on_nn_module=True" if unspecific else ""
-        if made is not None and made[1]:
-            return Remedy(
-                fix=(
-                    f"The compiled code sets {name} itself, whenever `{made[1]}` ({made[0].site}: {made[0].code}), and each value is a graph. Fill what it stands for once, "
-                    f"in __init__, for the largest case; then the condition is never true again and {name} never changes. {unspecific}"
-                ).rstrip(),
-                change=setting,
-            )
-        begun = begun_at(frame, change)
-        if begun is not None and not _makes_number(*begun):
-            begun = None
-        numbers = [each for each in frame.values.get(name, []) if isinstance(_literal(each), (int, float))]
-        first = begun[1] if begun else (numbers or [str(value)])[0]
-        make = f"self.register_buffer({attribute!r}, torch.tensor({first}))"
-        then = (
-            f"then `{made[0].code}` is part of the graph"
-            if made is not None
-            else f"then a new value ({name} += 1, {name}.fill_(value)) recompiles nothing"
-        )
-        return Remedy(
-            fix=(
-                f"Make {name} a buffer, which is data and no constant.\nbefore (in __init__):\n    {begun[0]}\nafter:\n    {make}\n"
-                if begun
-                else f"Where {name} is set first, make it a buffer: {make.replace('self.', f'{owner}.', 1)};\n"
-            )
-            + (
-                f"{then}; what Python decides by it (if, min(), range) must become torch operations "
-                f"(torch.where, torch.clamp). Or change it outside of forward. {unspecific}"
-            ).rstrip(),
-            change=setting,
-        )
+    if kind != "plain" and (of_self or several):
+        return _number_of_module(frame, change, value, known=kind == "module")
+    once = (
+        ""
+        if several  # it did not become dynamic: Python decides by it
+        else " As a plain number on an object that is no nn.Module it costs one recompile, after which it is dynamic; "
+        "torch.compile(..., dynamic=True) saves that one."
+    )
     return Remedy(
         fix=(
             f"Keep {name} as a tensor.\nbefore:\n    {name} = {value}\nafter:\n    {name} = torch.tensor({value})\n"
-            "then its value is data, not a constant; what Python decides by it (if, min(), range) must become torch operations (torch.where, torch.clamp). "
-            "As a plain number on an object that is no nn.Module it costs one recompile, after which it is dynamic; "
-            "torch.compile(..., dynamic=True) saves that one."
+            "then its value is data, not a constant; what Python decides by it (if, min(), range) must become torch operations "
+            f"(torch.where, torch.clamp).{once}"
         ),
-        change="dynamic",
+        change="" if several else "dynamic",
+    )
+
+
+def _number_of_module(frame: Frame, change: Change, value: float, *, known: bool) -> Remedy:
+    """A number of an ``nn.Module``, or of an object that may be one: only where its class is known to be one is a buffer all that is told."""
+    name = change.name
+    owner, _, attribute = name.rpartition(".")
+    made = set_at(frame, change)
+    unspecific = _UNSPECIFIC if isinstance(value, int) else ""
+    setting = "config:allow_unspec_int_on_nn_module=True" if unspecific else ""
+    if unspecific and not known:
+        unspecific = unspecific.replace("Without", f"If {owner} is an nn.Module, without")
+    if made is not None and made[1]:
+        return Remedy(
+            fix=(
+                f"The compiled code sets {name} itself, whenever `{made[1]}` ({made[0].site}: {made[0].code}), and each value is a graph. Fill what it stands for once, "
+                f"in __init__, for the largest case; then the condition is never true again and {name} never changes. {unspecific}"
+            ).rstrip(),
+            change=setting,
+        )
+    begun = begun_at(frame, change)
+    if begun is not None and not _makes_number(*begun):
+        begun = None
+    numbers = [each for each in frame.values.get(name, []) if isinstance(_literal(each), (int, float))]
+    first = begun[1] if begun else (numbers or [str(value)])[0]
+    holder = "self" if begun else owner
+    make, plain = (
+        f"{holder}.register_buffer({attribute!r}, torch.tensor({first}))",
+        f"{holder}.{attribute} = torch.tensor({first})",
+    )
+    then = (
+        f"then `{made[0].code}` is part of the graph"
+        if made is not None
+        else f"then a new value ({name} += 1, {name}.fill_(value)) recompiles nothing"
+    )
+    if begun and known:
+        told = f"Make {name} a buffer, which is data and no constant.\nbefore (in __init__):\n    {begun[0]}\nafter:\n    {make}\n"
+    elif begun:
+        told = (
+            f"Make {name} a tensor, which is data and no constant.\nbefore (in __init__):\n    {begun[0]}\n"
+            f"after (where the class is an nn.Module):\n    {make}\nafter (in any other class):\n    {plain}\n"
+        )
+    elif known:
+        told = f"Where {name} is set first, make it a buffer: {make};\n"
+    else:
+        told = f"Where {name} is set first, make it a tensor: {make} where {owner} is an nn.Module, else {plain};\n"
+    return Remedy(
+        fix=told
+        + (
+            f"{then}; what Python decides by it (if, min(), range) must become torch operations "
+            f"(torch.where, torch.clamp). Or change it outside of forward. {unspecific}"
+        ).rstrip(),
+        change=setting,
     )
 
 

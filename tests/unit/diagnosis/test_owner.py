@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fxscope.diagnosis import diagnose
-from fxscope.diagnosis.owner import begun_at, grown_at, is_enum, is_plain_object, own_constant, set_at
+from fxscope.diagnosis.owner import begun_at, grown_at, is_enum, own_constant, set_at
 from fxscope.diagnosis.remedies_size import Remedy
 from fxscope.diagnosis.remedies_value import changing_attribute
 from fxscope.diagnosis.story import Change, Frame
@@ -41,34 +41,6 @@ def frame_at(path: Path, line: int) -> Frame:
 def change_of(name: str, asked: tuple[str, int] = ("", 0)) -> Change:
     guard = FailedGuard(entry="0/0", guard="", asked_file=asked[0], asked_line=asked[1])
     return Change(index=0, recompile=Recompile(id="0/1", key="0/1"), guard=guard, ids=("container-size",), name=name)
-
-
-def test_a_class_without_bases_is_no_module(tmp_path: Path) -> None:
-    assert is_plain_object(frame_at(tmp_path / "a.py", 3))  # a decorated method begins at its decorator
-    assert not is_plain_object(frame_at(tmp_path / "a.py", 8))
-    assert not is_plain_object(frame_at(tmp_path / "a.py", 14))
-
-
-@pytest.mark.parametrize(
-    ("above", "bases", "plain"),
-    [
-        ("", "(object)", True),
-        ("class Base(ABC): pass", "(Base)", True),
-        ("class Base(torch.nn.Module): pass", "(Base)", False),
-        ("from elsewhere import Base", "(Base)", False),  # nobody knows what it is
-    ],
-)
-def test_a_base_of_elsewhere_may_be_a_module(tmp_path: Path, above: str, bases: str, plain: bool) -> None:
-    file = tmp_path / "a.py"
-    file.write_text(f"{above}\nclass Net{bases}:\n    def step(self, x):\n        self.n += 1\n        return x\n")
-    frame = Frame(function="step", file=str(file), line=3, place=(str(file), 3))
-    frame.values = {"self.n": ["0", "1"]}
-    assert is_plain_object(frame) == plain
-    guard = FailedGuard(entry="0/0", guard="", kind="number", expected="0")
-    change = Change(index=0, recompile=Recompile(id="0/1", key="0/1"), guard=guard, ids=(), name="self.n")
-    told = changing_attribute(frame, change)
-    assert ("on an object that is no nn.Module" in told.fix) == plain
-    assert ("allow_unspec_int_on_nn_module" in told.fix) != plain
 
 
 def test_the_statement_that_grows_a_container(tmp_path: Path) -> None:
@@ -170,7 +142,7 @@ def test_where_an_attribute_is_set(tmp_path: Path) -> None:
 def test_a_buffer_is_made_of_the_whole_value(tmp_path: Path, begun: str, expected: str) -> None:
     file = tmp_path / "a.py"
     file.write_text(
-        f"class Net(Module):\n    def __init__(self, cfg):\n        {begun}\n    def forward(self, x):\n        return x\n"
+        f"class Net(torch.nn.Module):\n    def __init__(self, cfg):\n        {begun}\n    def forward(self, x):\n        return x\n"
     )
     frame = Frame(function="forward", file=str(file), line=4, place=(str(file), 4))
     guard = FailedGuard(entry="0/0", guard="", kind="value", expected="2")
