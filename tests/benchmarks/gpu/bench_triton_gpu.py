@@ -1,6 +1,11 @@
 """Generated kernels against eager, Inductor and Liger-Kernel on one NVIDIA GPU.
 
-    python tests/benchmarks/gpu/bench_triton_gpu.py --out results.json [--match softmax] [--peers inductor,tuned,liger,eager] [--tune-log]
+    python tests/benchmarks/gpu/bench_triton_gpu.py --prepare prepared.json --peers inductor,tuned,liger,eager
+    python tests/benchmarks/gpu/bench_triton_gpu.py --prepared prepared.json --peers inductor,tuned,liger,eager --out results.json
+    python tests/benchmarks/gpu/gpu_tables.py results.json --page docs/performance_gpu.md
+
+The first fills the compilers' caches (Inductor tunes itself for up to half a minute a case: many processes compile, one at a time is
+timed), the second measures. With several GPUs, one process each: `--part 0/2` and `--part 1/2`.
 
 Kernel time: median of replays of a CUDA graph of 20 launches (200 of small ones) over three sets of inputs in rotation (eight).
 GB/s: bytes that must move (each input once, each output once, weights not counted) over that time; beside it the rate of a
@@ -23,8 +28,8 @@ from typing import Any
 import torch
 from gpu_cases import Case, all_cases
 from gpu_graphs import error_of, exact_outputs, graph_of, inputs_of
-from gpu_peers import PEERS, TUNED
-from gpu_precompile import precompile, precompile_inductor
+from gpu_peers import PEERS
+from gpu_precompile import precompile, precompile_inductor, tune_inductor
 from gpu_timing import in_turn
 from torch.fx import GraphModule
 
@@ -40,11 +45,13 @@ def brief(error: Exception) -> str:
 class Bench:
     """Measures cases and keeps the rows."""
 
-    def __init__(self, peers: list[str], tune_log: bool, repeats: int, tune_all: bool) -> None:
-        self.peers, self.tune_log, self.repeats, self.tune_all = peers, tune_log, repeats, tune_all
+    def __init__(self, peers: list[str], tune_log: bool, repeats: int, tuned: set[str] | None) -> None:
+        self.peers, self.tune_log, self.repeats = peers, tune_log, repeats
+        self.tuned = tuned  # the cases that have the peer `tuned`; None: all
         self.rows: list[dict[str, Any]] = []
         self.candidates: list[dict[str, Any]] = []
         self.ceilings: dict[float, float] = {}
+        self.order = {case.name: at for at, case in enumerate(all_cases())}
 
     def ours(self, case: Case, gm: GraphModule, inputs: list[Any]) -> Any:
         """Our executable, tuned, every candidate checked; and its largest error."""
@@ -109,13 +116,14 @@ class Bench:
         gm, example = graph_of(case, case.make("cuda"))
         sets = [inputs_of(case, gm, example, seed) for seed in range(3 if case.bytes > 2**24 else 8)]
         row: dict[str, Any] = {"case": case.name, "group": case.group, "page": case.best_of_page, "bytes": case.bytes}
+        row["at"] = self.order[case.name]
         executable, row["error"] = self.ours(case, gm, sets[0])
         row["wrong"] = not row["error"] <= TOLERANCE[case.dtype] * (1 if not case.backward else 3)
         row["schedules"] = [s.schedule.text() for s in executable.latest.sources]
         row["tune_s"] = round(time.time() - begin, 1)
         calls: dict[str, Any] = {"ours": lambda i: executable(*sets[i % len(sets)])}
         for peer in self.peers:
-            if peer == "tuned" and not self.tune_all and case.name not in TUNED:
+            if peer == "tuned" and self.tuned is not None and case.name not in self.tuned:
                 continue
             try:
                 made = PEERS[peer](case, gm, sets)
@@ -176,7 +184,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--group", default="")
     parser.add_argument("--peers", default="inductor")
     parser.add_argument("--tune-log", action="store_true")
-    parser.add_argument("--tune-all", action="store_true", help="the peer `tuned` for every case, not for some")
+    parser.add_argument(
+        "--prepare", type=Path, help="fill the caches, note here which cases Inductor has tuned, and stop"
+    )
+    parser.add_argument("--prepared", type=Path, nargs="+", help="what --prepare noted")
     parser.add_argument("--repeats", type=int, default=2, help="sevenths of the rounds")
     parser.add_argument("--seconds", type=float, default=500, help="start no further case after this long")
     parser.add_argument("--no-precompile", action="store_true")
@@ -196,11 +207,21 @@ def main() -> None:
     begin = time.time()
     part, parts = map(int, options.part.split("/"))
     cases = chosen(options.match, options.group, options.skip, options.limit)[part::parts]
-    if not options.no_precompile:
-        print(precompile(cases, (9, 0), os.cpu_count() or 4), flush=True)
-        if "inductor" in options.peers:
-            print(precompile_inductor(cases, min(14, os.cpu_count() or 4)), flush=True)
-    bench = Bench([p for p in options.peers.split(",") if p], options.tune_log, options.repeats, options.tune_all)
+    peers = [p for p in options.peers.split(",") if p]
+    processes = max((os.cpu_count() or 4) // parts, 2)
+    if not options.no_precompile and not options.prepared:
+        print(precompile(cases, (9, 0), processes), flush=True)
+        if "inductor" in peers:
+            print(precompile_inductor(cases, min(14, processes)), flush=True)
+    if options.prepare:
+        left = options.seconds - (time.time() - begin)
+        done = tune_inductor(cases, processes, left) if "tuned" in peers else []
+        options.prepare.write_text(json.dumps({"tuned": done}))
+        return
+    tuned = None
+    if options.prepared:
+        tuned = {name for path in options.prepared for name in json.loads(path.read_text())["tuned"]}
+    bench = Bench(peers, options.tune_log, options.repeats, tuned)
     facts = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,

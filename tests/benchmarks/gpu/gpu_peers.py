@@ -71,10 +71,4 @@ def liger(case: Case, gm: GraphModule, sets: list[list[Any]]) -> Any:
     return call
 
 
-# Tuning takes Inductor five to thirty seconds a case; these are the ones where it gained most in trials, and one of each kind.
-TUNED = {
-    "chain8 bf16 65536x4096", "chain8 bf16 16384x16383", "softmax bf16 8192x8192", "softmax bf16 16384x16383", "rmsnorm bf16 16384x16383",
-    "layernorm bf16 65536x4096", "layernorm bf16 16384x16383", "layernorm fp32 16384x16383", "rmsnorm bwd bf16 16384x16383",
-    "layernorm bwd bf16 16384x16383", "softmax_from_output bf16 16384x16383", "rmsnorm_swiglu bf16 16384x16383",
-}  # fmt: skip
 PEERS = {"eager": eager, "inductor": inductor, "tuned": tuned, "liger": liger}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import multiprocessing
 import os
+import tempfile
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from gpu_cases import Case
-from gpu_graphs import graph_of
+from gpu_graphs import graph_of, inputs_of
+from gpu_peers import PEERS
 from torch.fx import GraphModule
 
 
@@ -103,6 +109,76 @@ def precompile_inductor(cases: list[Case], processes: int) -> str:
     for failure in sorted(set(failures))[:5]:
         print("  inductor:", failure)
     return f"Inductor compiled {len(cases)} cases in {time.time() - begin:.0f} s, {len(failures)} failed"
+
+
+@contextlib.contextmanager
+def card_alone() -> Iterator[None]:
+    """Holds the card: of several processes one at a time runs kernels on it, while the others compile."""
+    name = f"fxscope_bench_card_{os.environ.get('CUDA_VISIBLE_DEVICES', '0')}.lock"
+    with (Path(tempfile.gettempdir()) / name).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+        torch.cuda.synchronize()
+
+
+def _measure_alone() -> None:
+    """In a worker: whatever Inductor times, it times with the card to itself."""
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    bench = CachingAutotuner.bench
+
+    def alone(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with card_alone():
+            return bench(self, *args, **kwargs)
+
+    CachingAutotuner.bench = alone  # type: ignore[method-assign]
+
+
+def _tune_inductor(case: Case) -> tuple[str, str | None]:
+    """Tune one case, for Inductor's disk cache; its name, and what went wrong or None."""
+    try:
+        with card_alone():
+            gm, example = graph_of(case, case.make("cuda"))
+            sets = [inputs_of(case, gm, example, 0)]
+        PEERS["tuned"](case, gm, sets)(0)
+        torch.cuda.synchronize()
+    except Exception as error:
+        return case.name, f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    finally:
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+    return case.name, None
+
+
+def tune_inductor(cases: list[Case], processes: int, seconds: float) -> list[str]:
+    """Max-autotune and coordinate descent of all cases: they compile in parallel and are timed one at a time.
+
+    Args:
+        cases: What to tune.
+        processes: How many compile at once.
+        seconds: Cases that are not done by then are given up.
+
+    Returns:
+        The names of the cases whose choices lie in Inductor's disk cache.
+    """
+    begin, done = time.time(), []
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    with multiprocessing.get_context("spawn").Pool(processes, _measure_alone) as pool:
+        results = pool.imap_unordered(_tune_inductor, cases, chunksize=1)
+        for _ in cases:
+            try:
+                name, why = results.next(timeout=max(begin + seconds - time.time(), 0.01))
+            except multiprocessing.TimeoutError:
+                print(f"  Inductor tuned: given up after {seconds:.0f} s", flush=True)
+                break
+            if why is None:
+                done.append(name)
+            else:
+                print(f"  Inductor tuned {name}: {why}", flush=True)
+        pool.terminate()
+    del os.environ["TORCHINDUCTOR_COMPILE_THREADS"]
+    print(f"Inductor tuned {len(done)} of {len(cases)} cases in {time.time() - begin:.0f} s", flush=True)
+    return done
 
 
 def _sources_safely(case: Case) -> list[Any]:
