@@ -17,7 +17,7 @@ class Fills:
 
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
-        self.fill: dict[Value, float] = {}
+        self._assume({})
         tops = [v for v in nest.reductions if v.expr == "max" and v.dtype.is_floating_point]
         loads = [
             v for v in nest.kernel.values if v.op == "load" and nest.kinds[v] == "full" and v.dtype.is_floating_point
@@ -25,11 +25,17 @@ class Fills:
         under = [load for load in loads if any(load in _sources(top) for top in tops)]
         best = self._neutral()
         for trial in (under, under[:1]):
-            self.fill = dict.fromkeys(trial, -math.inf)
+            self._assume(dict.fromkeys(trial, -math.inf))
             count = self._neutral()
             if count > best:
                 return
-        self.fill = {}
+        self._assume({})
+
+    def _assume(self, fill: dict[Value, float]) -> None:
+        self.fill = fill
+        self._known: dict[Value, float | None] = {}
+        for value in self.nest.kernel.values:  # what a value is computed from stands before it
+            self._known[value] = self._at(value)
 
     def _neutral(self) -> int:
         wanted = {"sum": 0.0, "max": -math.inf}
@@ -41,6 +47,9 @@ class Fills:
 
     def at(self, value: Value) -> float | None:
         """What a value is where the columns' mask is off; None where that is not known."""
+        return self._known[value]
+
+    def _at(self, value: Value) -> float | None:
         kind = self.nest.kinds[value]
         if value.op == "load" and kind in ("full", "col"):
             return self.fill.get(value, 0.0)

@@ -17,16 +17,9 @@ from fxscope.targets.triton.lower import Loader, apply
 from fxscope.targets.triton.nodes import EXTERN, VIEWS, Key, adds_neighbours, dense, packet, sums_outer
 
 MAX_POINTERS = 40
-HOST = (
-    "call",
-    "device",
-    "empty",
-    "fits",
-    "shifted_copies",
-    "torch",
-    "inf",
-    "nan",
-)  # what the Python that starts kernels uses
+# What the Python that starts kernels uses.
+HOST = ("call", "device", "empty", "fits", "shifted_copies", "torch", "inf", "nan")
+MAX_VALUES = 256  # of a kernel: more please no compiler, and the writer recurs as deep as they hang on one another
 MAX_ROW = 32768  # columns that one program holds while it adds up partial sums
 
 
@@ -189,6 +182,8 @@ class Plan:
             build.node, build.partial = node.name, partial
             results = apply(node, name, build, loader)
             values = [*merged, *_used(build.values, results)]
+            if inside and len(values) > MAX_VALUES:
+                raise Incompatible("too long")
             check(values, self.axes)
             if len(self._reads(Kernel(0, values))) + len(build.values) // 8 > MAX_POINTERS and inside:
                 raise Incompatible("too many arguments")
