@@ -7,11 +7,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fxscope.targets.triton.ahead import Ahead
 from fxscope.targets.triton.ir import Memory, Value
 from fxscope.targets.triton.lines import Part
 from fxscope.targets.triton.products import Products
 from fxscope.targets.triton.reductions import Reductions
-from fxscope.targets.triton.schedule import Schedule, may_overlap, power_of_two
+from fxscope.targets.triton.schedule import Schedule, may_overlap
 
 
 @dataclass
@@ -35,7 +36,6 @@ class Source:
     overlap: bool = False
 
 
-LINE = 128  # bytes of a cache line
 # Programmatic dependent launch (compute capability 9.0): the next kernel's programs are put in place while this one's last ones run.
 OVERLAP = [
     "    # the next kernel may be set up meanwhile; nothing is read or written before the last one has ended",
@@ -44,11 +44,15 @@ OVERLAP = [
 ]
 
 
-class Writer(Reductions, Products):
+class Writer(Reductions, Products, Ahead):
     """Writes one kernel in the formulation that its schedule names."""
 
-    def write(self, overlap: bool = False) -> Source:
-        """The source and how to call it; ``overlap``: see :class:`Source`."""
+    def write(self, overlap: bool = False, *, part: bool = False) -> Source:
+        """The source and how to call it; ``overlap``: see :class:`Source`.
+
+        A ``part`` is a function that another kernel calls with the program's number.
+        """
+        self.part = part
         forms = {
             "flat": self._flat,
             "row": self._row,
@@ -58,7 +62,9 @@ class Writer(Reductions, Products):
         }
         grid = forms[self.schedule.form]()
         overlap = overlap and self.schedule.early and may_overlap(self.nest, math.prod(grid))
-        arguments = [f"{m.name}_shifted_ptr" for m in self.shifted] + [f"{m.name}_ptr" for m in self.args]
+        arguments = (
+            ["program"] * part + [f"{m.name}_shifted_ptr" for m in self.shifted] + [f"{m.name}_ptr" for m in self.args]
+        )
         head = ["@triton.jit", f"def {self.name}({', '.join(arguments)}):", f'    """{self._title()}"""']
         constants = self._constants("\n".join(self.lines)) + OVERLAP * overlap
         shift = len(head) + len(constants)
@@ -89,7 +95,8 @@ class Writer(Reductions, Products):
 
     def _program(self) -> str:
         """The program's number, in 64 bits where some address needs them."""
-        return "tl.program_id(0)" + (".to(tl.int64)" if self.nest.int64() else "")
+        number = "program" if self.part else "tl.program_id(0)"
+        return number + (".to(tl.int64)" if self.nest.int64() else "")
 
     def _flat(self) -> tuple[int, ...]:
         s, total = self.schedule, self.nest.col_count
@@ -307,44 +314,3 @@ class Writer(Reductions, Products):
             if self._is_hoisted(value):
                 for part in parts:
                     self.need(value, part)
-
-    def _fetch_ahead(self) -> None:
-        """Bring the next row's lines into the cache while this one is computed."""
-        self.comment("the next row on its way into the cache")
-        self.put("next_row = tl.minimum(row + PROGRAMS, ROWS - 1)")
-        self._row_names("next_row")
-        for memory, value in {v.memory: v for v in self._prefetchable()}.items():
-            access = self.nest.access(value)
-            if memory is None or access.cols != (1,):
-                continue
-            step = LINE // memory.dtype.itemsize
-            count = power_of_two(-(-self.nest.col_count // step))
-            place = [self.argument(memory), self._row_offset(access, "next_row")]
-            place.append(f"tl.minimum(tl.arange(0, {count}) * {step}, N - 1)")
-            self.put(f"device.fetch({' + '.join(term for term in place if term)})", value.node)
-        self._row_names("row")
-
-    def _prefetchable(self) -> list[Value]:
-        return [v for v in self.nest.kernel.values if v.op == "load" and self.nest.kinds[v] == "full"]
-
-    def _take_prefetched(self, values: list[Value], parts: list[Part]) -> None:
-        done: set[str] = set()
-        self.comment("this row was loaded a round ago; load the next one now")
-        for value in values:
-            for part in parts:
-                name = self._var(value, part)
-                if name not in done:
-                    self.put(f"{name} = {name}_next")
-                    done.add(name)
-                self._loaded(value, part, name)
-        self.put("next_row = row + PROGRAMS")
-        self._row_names("next_row")
-        self._window_base("next_row", "_next")
-        done.clear()
-        for value in values:
-            for part in parts:
-                name = self._var(value, part)
-                if name not in done:
-                    self.put(f"{name}_next = {self._load_text(value, part, 'next_row', '_next')}")
-                    done.add(name)
-        self._row_names("row")

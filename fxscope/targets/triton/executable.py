@@ -21,6 +21,7 @@ from fxscope.targets.triton.ir import Kernel, Memory
 from fxscope.targets.triton.matmul import MatmulNest, epilogues
 from fxscope.targets.triton.nest import Nest
 from fxscope.targets.triton.schedule import Schedule, candidates
+from fxscope.targets.triton.siblings import Siblings, launches, write_siblings
 from fxscope.targets.triton.titles import comments, free_name, kernel_name
 
 Chooser = Callable[["Nest", Callable[["Nest", Schedule], Source], str, dict[str, torch.Tensor]], Schedule]
@@ -81,11 +82,10 @@ class Compiled:
         names = [m.name if m is not None else f"unused_{i}" for i, m in enumerate(self.plan.inputs)]
         lines = [*self._fits(names), f"def call({', '.join(names)}):"]
         fused = self._products(choose, notes)
-        inside = {nest.library.index for nest, _, _ in fused.values() if isinstance(nest, MatmulNest)}
+        products = {i: nest.library for i, (nest, _, _) in fused.items() if isinstance(nest, MatmulNest)}
         behind_library = False
-        for kernel in self.plan.kernels.values():
-            if kernel.index in inside:
-                continue
+        for kernels in launches(self.plan, products):
+            kernel = kernels[0]
             if kernel.extern is not None:
                 lines.append(self._extern_line(kernel))
                 self.launches += 1
@@ -93,10 +93,12 @@ class Compiled:
                 continue
             if not kernel.stores:
                 continue
+            nests = [Nest(each, self.plan.axes) for each in kernels]  # not before the kernels ahead are sized
             if kernel.index in fused:
                 nest, schedule, name = fused[kernel.index]
             else:
-                nest, schedule, name = Nest(kernel, self.plan.axes), None, kernel_name(self.plan, kernel)
+                nest, schedule = (Siblings(nests) if len(nests) > 1 else nests[0]), None
+                name = kernel_name(self.plan, nest.kernel)
             name = free_name(self.plan, name)
             # A library's kernel lets nobody start early; one that waits for it is there 0.2 us later than one that is not in place yet.
             overlap = self.overlap and not behind_library
@@ -110,7 +112,7 @@ class Compiled:
                 pitch = -(-nest.col_count // 64) * 64
                 lines.append(f"    {memory.name}_shifted = shifted_copies({memory.name}, {nest.col_count}, {pitch})")
                 self.launches += 1
-            for _, memory, _ in kernel.stores:
+            for _, memory, _ in nest.kernel.stores:
                 lines.append(f"    {memory.name} = {_empty(memory)}")
             args = [f"{m.name}_shifted" for m in source.shifted] + [m.name for m in source.args]
             lines.append(f"    {name}({', '.join(args)})")
@@ -215,6 +217,8 @@ def write(
     nest: Nest, schedule: Schedule, name: str, notes: dict[str, str], plan: Plan, overlap: bool = False
 ) -> Source:
     """Write one kernel with a schedule, and size what the schedule decides: the partial sums."""
+    if isinstance(nest, Siblings):
+        return write_siblings(nest, schedule, name, notes, overlap)
     kernel = nest.kernel
     if nest.partials:
         for value, memory, dims in kernel.stores:

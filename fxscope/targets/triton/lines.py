@@ -53,6 +53,7 @@ class Lines:
         self.said = ""
         self.phase = 0
         self.row_mask: str | None = None
+        self.part = False  # written as a function that gets the program's number
         self.names = self._names()
         self.absorbed: dict[Value, bool] = {}
         self.last = max((nest.level[v] for v in nest.kernel.values), default=0)

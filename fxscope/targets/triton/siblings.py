@@ -1,0 +1,232 @@
+"""Small kernels that need nothing of one another, in one launch: the programs of a launch are dealt out among them."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fxscope.targets.triton.emit import OVERLAP, Source, Writer
+from fxscope.targets.triton.fuse import Plan
+from fxscope.targets.triton.ir import Kernel, Memory
+from fxscope.targets.triton.nest import Nest
+from fxscope.targets.triton.schedule import QUEUE, SHORT, SMS, Schedule, candidates, power_of_two, traffic
+
+SMALL = 4 * 2**20  # bytes that a device moves while it launches one kernel
+MAX_ARGUMENTS = 120  # of one launch: a kilobyte of addresses
+
+
+class Siblings(Nest):
+    """Several loop nests that one launch runs side by side; it has none of its own.
+
+    Attributes:
+        members: Their nests, in the order in which programs are dealt out.
+    """
+
+    def __init__(self, members: Sequence[Nest]) -> None:
+        kernels = [nest.kernel for nest in members]
+        self.members = sorted(members, key=lambda nest: not nest.reductions)  # what takes long starts first
+        self.axes = members[0].axes
+        self.kernel = Kernel(
+            kernels[0].index,
+            [value for kernel in kernels for value in kernel.values],
+            [store for kernel in kernels for store in kernel.stores],
+            nodes=[node for kernel in kernels for node in kernel.nodes],
+        )
+        self.picks, self.reductions, self.partials = [], [], []
+        self.rows, self.cols = (), ()
+
+    def formulations(self) -> list[Schedule]:
+        """How many elements of a pointwise member a program takes, the number to take untimed first."""
+        total = sum(nest.row_count * nest.col_count for nest in self.members)
+        block = max(128, min(1024, power_of_two(-(-total // (2 * SMS)))))
+        sizes = dict.fromkeys([(block, 4), (256, 4), (512, 4), (1024, 4), (1024, 8)])
+        return [Schedule("several", *size) for size in sizes]
+
+
+def launches(plan: Plan, products: Mapping[int, Kernel]) -> list[list[Kernel]]:
+    """The kernels of a plan in an order in which they can run; those in one list are one launch.
+
+    Args:
+        plan: The island's kernels.
+        products: Kernels that compute a library call's result too, by their index: that call.
+    """
+    into = {library.index: index for index, library in products.items()}
+    needs: dict[int, set[int]] = {index: set() for index in plan.kernels if index not in into}
+    for index, kernel in plan.kernels.items():
+        unit = into.get(index, index)
+        needs[unit] |= {into.get(need, need) for need in kernel.needs} - {unit}
+    units = {index: [plan.kernels[index]] for index in needs}
+    joined: list[int] = []
+    for index, kernel in plan.kernels.items():
+        if index in into or index in products or not kernel.stores or not _is_small(kernel, plan):
+            continue
+        for first in joined:
+            few = len(_memories([*units[first], kernel])) <= MAX_ARGUMENTS
+            if few and not _reaches(needs, first, index) and not _reaches(needs, index, first):
+                units[first] += units.pop(index)
+                needs[first] |= needs.pop(index)
+                for unit, some in needs.items():
+                    needs[unit] = {first if need == index else need for need in some}
+                break
+        else:
+            joined.append(index)
+    return [units[index] for index in _order(needs)]
+
+
+def _is_small(kernel: Kernel, plan: Plan) -> bool:
+    """Whether a kernel is over sooner than the next one is launched, and pointwise or a sum that is read block by block."""
+    if kernel.extern is not None:
+        return False
+    nest = Nest(kernel, plan.axes)
+    if nest.partials or candidates(nest)[0].form not in ("flat", "loop"):
+        return False
+    # How many partial sums there are is not known before the kernel that makes them is written.
+    unsized = sum(
+        2 * SMS * math.prod(plan.axes.shape(value.dims)[1:]) * value.dtype.itemsize
+        for value in kernel.values
+        if value.memory is not None and value.strides and not value.memory.shape
+    )
+    return traffic(nest) + unsized <= SMALL
+
+
+def _memories(kernels: Sequence[Kernel]) -> set[Memory]:
+    read = {value.memory for kernel in kernels for value in kernel.values if value.memory is not None}
+    return read | {memory for kernel in kernels for _, memory, _ in kernel.stores}
+
+
+def _reaches(needs: Mapping[int, set[int]], late: int, early: int) -> bool:
+    """Whether one launch waits for another, directly or through others."""
+    waiting, seen = [late], {late}
+    while waiting:
+        for need in needs[waiting.pop()] - seen:
+            if need == early:
+                return True
+            seen.add(need)
+            waiting.append(need)
+    return False
+
+
+def _order(needs: Mapping[int, set[int]]) -> list[int]:
+    order: dict[int, None] = {}
+
+    def visit(index: int) -> None:
+        if index not in order:
+            for need in sorted(needs[index]):
+                visit(need)
+            order[index] = None
+
+    for index in sorted(needs):
+        visit(index)
+    return list(order)
+
+
+def member_schedule(nest: Nest, schedule: Schedule) -> Schedule:
+    """How a member is written where the launch has a schedule."""
+    first = candidates(nest)[0]
+    if first.form == "flat":
+        block = min(schedule.block, max(power_of_two(nest.col_count), 128))
+    elif first.tile > 1:  # a sum along an outer dimension: 64 bytes and more of a line at a time
+        return replace(first, block=min(power_of_two(nest.col_count), 512), tile=16, warps=schedule.warps)
+    else:
+        block = first.block
+    return replace(first, block=block, warps=schedule.warps)
+
+
+def write_siblings(
+    nest: Siblings, schedule: Schedule, name: str, notes: Mapping[str, str], overlap: bool = False
+) -> Source:
+    """One kernel that calls a function per member; members that differ in names alone share theirs."""
+    written = [
+        Writer(member, member_schedule(member, schedule), f"{member.kernel.nodes[-1]}_part", notes).write(part=True)
+        for member in nest.members
+    ]
+    programs = sum(math.prod(source.grid) for source in written)
+    moved = sum(traffic(member) for member in nest.members)
+    overlap = overlap and schedule.early and (programs <= QUEUE or moved // programs >= SHORT)
+    shared: dict[str, list[Source]] = {}
+    for source in written:
+        shared.setdefault(_shape(source.text), []).append(source)
+    lines: list[str] = []
+    nodes: dict[int, tuple[str, ...]] = {}
+    functions: dict[str, str] = {}
+    for alike in shared.values():
+        functions.update({source.name: alike[0].name for source in alike})
+        for line, found in zip(alike[0].text.splitlines(), _nodes_of_lines(alike), strict=True):
+            lines.append(line)
+            if found:
+                nodes[len(lines)] = found
+        lines += ["", ""]
+    memories = list(dict.fromkeys(memory for source in written for memory in source.args))
+    arguments = ", ".join(f"{memory.name}_ptr" for memory in memories)
+    lines += ["@triton.jit", f"def {name}({arguments}):"]
+    lines.append(f'    """{len(written)} kernels that need nothing of one another; {schedule.text()}."""')
+    lines += OVERLAP * overlap
+    lines.append("    program = tl.program_id(0)")
+    _deal(written, nest.members, functions, 0, 1, lines, nodes)
+    return Source(name, "\n".join(lines) + "\n", memories, [], (programs,), schedule, nodes, overlap)
+
+
+def _deal(
+    sources: Sequence[Source],
+    members: Sequence[Nest],
+    functions: Mapping[str, str],
+    start: int,
+    indent: int,
+    lines: list[str],
+    nodes: dict[int, tuple[str, ...]],
+    *,
+    word: str = "if",
+) -> None:
+    """Call the member that a program belongs to, found by halving; ``word`` begins the choice."""
+    space = "    " * indent
+    if len(sources) == 1:
+        if word == "elif":
+            lines.append(f"{space}else:")
+            space += "    "
+        number = f"program - {start}" if start else "program"
+        arguments = ", ".join([number, *(f"{memory.name}_ptr" for memory in sources[0].args)])
+        lines.append(f"{space}{functions[sources[0].name]}({arguments})")
+        nodes[len(lines)] = tuple(members[0].kernel.nodes)
+        return
+    half = len(sources) // 2
+    middle = start + sum(math.prod(source.grid) for source in sources[:half])
+    lines.append(f"{space}{word} program < {middle}:")
+    _deal(sources[:half], members[:half], functions, start, indent + 1, lines, nodes)
+    _deal(sources[half:], members[half:], functions, middle, indent, lines, nodes, word="elif")
+
+
+def _nodes_of_lines(alike: Sequence[Source]) -> list[tuple[str, ...]]:
+    """Per line of the first of several sources its nodes, and those of the same line in the others, whose comments may differ."""
+    found: dict[int, dict[str, None]] = {}
+    for source in alike:
+        code = [at for at, line in enumerate(source.text.splitlines(), 1) if not line.lstrip().startswith("#")]
+        for position, at in enumerate(code):
+            found.setdefault(position, {}).update(dict.fromkeys(source.lines_to_nodes.get(at, ())))
+    out, position = [], 0
+    for line in alike[0].text.splitlines():
+        comment = line.lstrip().startswith("#")
+        out.append(() if comment else tuple(found[position]))
+        position += not comment
+    return out
+
+
+def _shape(text: str) -> str:
+    """A function's text without its own names: equal where two functions do the same with other arguments."""
+    (function,) = ast.parse(text).body
+    assert isinstance(function, ast.FunctionDef)
+    own = {argument.arg for argument in function.args.args}
+    own |= {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    places: dict[str, str] = {}
+
+    class Renamed(ast.NodeTransformer):
+        def visit_arg(self, node: ast.arg) -> ast.arg:
+            return ast.arg(places.setdefault(node.arg, f"own {len(places)}"))
+
+        def visit_Name(self, node: ast.Name) -> ast.Name:
+            name = places.setdefault(node.id, f"own {len(places)}") if node.id in own else node.id
+            return ast.Name(name, node.ctx)
+
+    function.name, function.body = "", function.body[1:]  # the docstring
+    return ast.dump(Renamed().visit(function))

@@ -1,0 +1,157 @@
+"""Small kernels that need nothing of one another are one launch; what waits for something is not in it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+pytest.importorskip("triton")
+from fxscope.targets.triton.executable import Compiled, TritonExecutable, first_candidate
+from fxscope.targets.triton.schedule import candidates
+from fxscope.targets.triton.siblings import MAX_ARGUMENTS, Siblings, launches
+from tests.unit.triton.traced import graph
+
+CPU = torch.device("cpu")
+
+
+def run(function: Any, *args: torch.Tensor, choose: Any = first_candidate) -> Compiled:
+    """Interpreted, compared with eager."""
+    executable = TritonExecutable(graph(function, *args), args, choose, CPU, True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        got = executable(*args)
+    wanted = function(*args)
+    for one, other in zip(got, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        torch.testing.assert_close(one, other)
+    assert executable.latest is not None
+    return executable.latest
+
+
+def written(function: Any, *args: torch.Tensor) -> Compiled:
+    """Written for a card; the tensors are fake."""
+    return Compiled(graph(function, *args), args, first_candidate, CPU, False, bind=False)
+
+
+def units(compiled: Compiled) -> list[list[str]]:
+    """The nodes of each launch, after it is asserted that what a kernel needs is launched before it."""
+    before: set[int] = set()
+    out = []
+    for kernels in launches(compiled.plan, {}):
+        assert all(kernel.needs <= before for kernel in kernels)
+        before |= {kernel.index for kernel in kernels}
+        out.append([node for kernel in kernels for node in kernel.nodes])
+    assert before == set(compiled.plan.kernels)
+    return out
+
+
+def test_kernels_over_different_tensors_are_one_launch() -> None:
+    def function(a, b, c, d):
+        return a.to(torch.bfloat16), torch.relu(b + 1), c.sum(0), d * 2 + 1
+
+    x = torch.randn(7, 33)
+    compiled = run(function, torch.randn(300), torch.randn(5, 40), x, torch.randn(2050).half())
+    assert compiled.launches == 1
+    (source,) = compiled.sources
+    assert "4 kernels that need nothing of one another" in source.text
+    assert source.text.count("@triton.jit") == 5
+    assert source.grid == (3 + 2 + 3 + 17,)  # columns in sixteens; blocks of 128
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_every_formulation_deals_each_program_to_its_member(count: int) -> None:
+    args = tuple(torch.arange(700 * (k + 1), dtype=torch.float32) for k in range(count))
+    for turn in range(4):
+
+        def nth(nest: Any, *_: Any) -> Any:
+            options = candidates(nest)
+            assert isinstance(nest, Siblings)
+            return options[turn % len(options)]  # noqa: B023 -- called within this turn
+
+        assert run(lambda *xs: tuple(x * (k + 2) for k, x in enumerate(xs)), *args, choose=nth).launches == 1
+
+
+def test_members_that_differ_in_names_alone_share_a_function_and_lines_know_all_their_nodes() -> None:
+    args = [torch.randn(64) for _ in range(6)]
+    compiled = run(lambda *xs: (*(x.to(torch.bfloat16) for x in xs[:5]), xs[5].to(torch.float16)), *args)
+    (source,) = compiled.sources
+    assert source.text.count("@triton.jit") == 3
+    lines = source.text.splitlines()
+    nodes = {node.name for node in compiled.graph.graph.nodes if node.op == "call_function"}
+    calls = {found for number, found in source.lines_to_nodes.items() if "_part(" in lines[number - 1]}
+    assert {node for found in calls for node in found} == nodes
+    store = next(number for number, line in enumerate(lines, 1) if "tl.store" in line and "bfloat16" in line)
+    assert len(source.lines_to_nodes[store]) == 5
+
+
+def test_a_constant_apart_is_a_function_of_its_own() -> None:
+    compiled = run(lambda a, b: (a * 2, b * 3), torch.randn(64), torch.randn(64))
+    assert compiled.sources[0].text.count("@triton.jit") == 3
+
+
+def attention(x, b1, w1, b2, w2, b3, w3, b4, w4):
+    """As autocast leaves a layer: each bias is cast by itself, heads are copied apart."""
+    half = torch.bfloat16
+    q, k, v = (
+        torch.addmm(b.to(half), x, w).view(2, 6, 4, 8).transpose(1, 2).float().contiguous()
+        for b, w in ((b1, w1), (b2, w2), (b3, w3))
+    )
+    p = torch.softmax(torch.bmm(q.view(8, 6, 8), (k * 0.5).transpose(-1, -2).contiguous().view(8, 8, 6)), -1)
+    y = torch.bmm(p, v.view(8, 6, 8)).view(2, 4, 6, 8).transpose(1, 2).to(half).contiguous().view(12, 32)
+    return F.gelu(torch.addmm(b4.to(half), y, w4))
+
+
+def test_an_autocast_attention_layer_casts_in_one_launch_and_copies_its_heads_in_one() -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(12, 32).bfloat16(), (torch.randn(32, 32) / 6).bfloat16()
+    b = torch.randn(32)
+    compiled = run(attention, x, b, w, b.clone(), w.clone(), b.clone(), w.clone(), b.clone(), w.clone())
+    names = [source.name for source in compiled.sources]
+    # Casts, heads, softmax, the heads back together, gelu; four products of matrices and two of batches.
+    assert len(names) == 5
+    assert compiled.launches == 11
+    assert "4 kernels" in compiled.sources[0].text
+    assert "3 kernels" in compiled.sources[1].text
+    assert len(units(compiled)) == 11
+
+
+def test_what_comes_late_joins_only_what_it_does_not_wait_for() -> None:
+    """The gradients of weights are cast together at the end; no launch waits for itself through a product."""
+
+    def function(x, w1, w2, g):
+        y = torch.relu(x @ w1)
+        dy = g @ w2.t()
+        kept = torch.where(y > 0, dy, 0)
+        return (y.t() @ g).double(), (x.t() @ kept).double(), torch.tanh(g).double()
+
+    args = [torch.randn(8, 8) for _ in range(4)]
+    found = units(run(function, *args))
+    homes = {node: at for at, nodes in enumerate(found) for node in nodes}
+    casts = sorted(name for name in homes if "_to_copy" in name)
+    assert len(casts) == 3
+    assert homes[casts[0]] == homes[casts[1]]
+
+
+def test_large_kernels_stay_alone_and_small_ones_beside_them_join() -> None:
+    with FakeTensorMode():
+        large, small = torch.empty(4096, 1024), torch.empty(64, 64)
+        compiled = written(lambda a, b, c, d: (a + 1, b + 1, c * 2, d * 2), large, large.clone(), small, small.clone())
+    assert compiled.launches == 3
+
+
+def test_a_launch_takes_so_many_arguments() -> None:
+    with FakeTensorMode():
+        args = [torch.empty(4) for _ in range(100)]
+        compiled = written(lambda *xs: tuple(x + 1 for x in xs), *args)
+    assert [len(source.args) for source in compiled.sources] == [MAX_ARGUMENTS, 200 - MAX_ARGUMENTS]
+
+
+def test_halves_between_words_stay_right_in_a_launch_of_several() -> None:
+    base = torch.randn(2001).bfloat16()
+    compiled = run(lambda a, b: (a * 2, torch.relu(b)), base[1:], torch.randn(70))
+    assert compiled.launches == 1
+    assert "load_between" in compiled.sources[0].text
