@@ -121,6 +121,25 @@ _WRAPPERS = r"(?!nn/modules/module\.py|_dynamo/polyfills/|_dynamo/external_utils
 _PACKAGE = re.compile(
     rf"/(?:site|dist)-packages/(?!torch/)|/(?:site|dist)-packages/torch/{_WRAPPERS}|/pytorch/torch/{_WRAPPERS}"
 )
+# A text made of a tensor, or of a size that is dynamic, as torch 2.11 to 2.15 tell it; each was tried there.
+_TEXTS = tuple(
+    (re.compile(pattern), told, advice)
+    for pattern, told, advice in (
+        # "a" * n, and n items of a list, to 2.12
+        (r"^example_value type: str; .*target: <built-in function (mul|getitem)>", "unsupported-builtin", "size-long"),
+        # "%d" % n to 2.12, "%s" % x always
+        (r"^example_value type: str; .*target: <built-in function mod>", "data-dependent-value", "percent"),
+        (
+            r"^raised exception TypeError\(.unsupported operand type\(s\) for %: 'str' and",
+            "unsupported-builtin",
+            "size-text",
+        ),
+        (r"^builtin (str|repr) \[[^,\]]*\bSymNodeVariable\b", "unsupported-builtin", "size-text"),
+        (r"^SymNodeVariable has tp_repr slot", "unsupported-builtin", "size-text"),
+        (r"^example_value type: str\b", "data-dependent-value", "tensor-repr"),
+        (r"^builtin (str|repr) \[[^,\]]*\bTensorVariable\b", "print", "tensor-repr"),
+    )
+)
 # Causes whose place says enough already: a break of these kinds in a library keeps its own name only.
 _PLACELESS = frozenset(
     {"hook", "rnn-module", "higher-order-op", "train-step", "missing-fake-kernel", "context-manager"}
@@ -184,8 +203,9 @@ def _by_its_line(ids: list[str], key: str, callee: Callee, found: GraphBreak) ->
         ids, key, callee = ["logging"], "logging-root", Callee(module="logging", name=f"logging.{logged[1]}")
     if found.kind.startswith("Could not guard on data-dependent expression"):
         ids, key = ["data-dependent-branch"], "unbacked-guard"
-    if key == "non-tensor-op" and "example_value type: str" in found.context:
-        key = "tensor-repr"
+    texts = next(((told, by) for pattern, told, by in _TEXTS if pattern.search(found.context)), None)
+    if texts is not None:
+        ids, key = [texts[0]], texts[1]
     if key == "fake-kernel" and callee.name.startswith(("aten.", "prims.")):
         # Torch's own operator: nobody can be asked to register a kernel for it.
         fast = callee.name.startswith("aten._transformer_encoder_layer_fwd")  # torch before 2.13, a size being dynamic

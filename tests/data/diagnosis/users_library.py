@@ -69,7 +69,7 @@ def keep(x, static):
 
 
 @problem(
-    "shape-expression", "dynamic-size", until=("2.12", "data-dependent-value", "frame-skipped", "dynamic-size")
+    "shape-expression", "dynamic-size", until=("2.12", "unsupported-builtin", "frame-skipped", "dynamic-size")
 )  # which gave up at a text repeated by a size
 def a_size_fixed_while_another_changes(fixed):
     @torch.compile(backend="eager")  # HERE

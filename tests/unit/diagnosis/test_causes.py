@@ -57,6 +57,32 @@ def test_cause(found: GraphBreak, ids: tuple[str, ...]) -> None:
     assert cause_of(found).ids == ids
 
 
+OF_TEXT = "example_value type: str; op: call_function; target: <built-in function {}>"
+
+
+@pytest.mark.parametrize(
+    ("gb_id", "context", "id_", "advice"),
+    [
+        # What torch 2.11 to 2.15 say of "a" * n, len(["b"] * n), "%d" % n, str(n), hex(n), and of a tensor.
+        ("GB0208", OF_TEXT.format("mul"), "unsupported-builtin", "size-long"),
+        ("GB0208", OF_TEXT.format("getitem"), "unsupported-builtin", "size-long"),
+        ("GB0208", OF_TEXT.format("mod"), "data-dependent-value", "percent"),
+        ("GB0088", "raised exception TypeError(\"unsupported operand type(s) for %: 'str' and 'int'\")", "unsupported-builtin", "size-text"),
+        ("GB0059", "builtin str [<class 'torch._dynamo.variables.tensor.SymNodeVariable'>] False", "unsupported-builtin", "size-text"),
+        ("GB6053", "SymNodeVariable has tp_repr slot but no tp_repr_impl override", "unsupported-builtin", "size-text"),
+        ("GB0059", "builtin str [<class 'torch._dynamo.variables.tensor.TensorVariable'>] False", "print", "tensor-repr"),
+        ("GB0569", "repr() on Tensor", "print", "tensor-repr"),
+        ("GB0208", "example_value type: str; op: call_method; target: __repr__", "data-dependent-value", "tensor-repr"),
+        ("GB0088", "raised exception TypeError(\"unsupported operand type(s) for +: 'str' and 'int'\")", "exception", "exception"),
+        ("GB0059", "builtin str [<class 'torch._dynamo.variables.lists.TupleVariable'>] False", "unsupported-builtin", "builtin"),
+        ("GB0208", "example_value type: dict; op: call_function; target: <built-in function mul>", "data-dependent-value", "non-tensor-op"),
+    ],
+)  # fmt: skip
+def test_a_text_of_a_size_is_none_of_a_tensor(gb_id: str, context: str, id_: str, advice: str) -> None:
+    cause = cause_of(broken(gb_id, context))
+    assert (cause.ids[0], cause.advice) == (id_, advice)
+
+
 def test_names_are_those_that_a_reader_knows() -> None:
     assert cause_of(broken("GB0007", SKIPPED.format("time", "perf_counter", NATIVE))).callee.name == "time.perf_counter"
     assert cause_of(broken("GB0291", "method: <Logger a (INFO)>.warning")).callee.name == "logging.Logger.warning"
