@@ -66,7 +66,7 @@ def summarize_all(path: str | Path, *, workers: int = 1, scheduler: str | None =
         answers = _on_pool(logs, workers)
     summaries = [summary for answer in answers for summary in msgspec.json.decode(answer, type=list[RankSummary])]
     if len(logs) == 1 and not summaries[0].events:
-        raise UnreadableError(f"{logs[0]}: {'; '.join(summaries[0].notes)}")
+        raise UnreadableError(f"{logs[0]}: {'; '.join(summaries[0].bare_notes)}")
     return sorted(summaries, key=lambda s: (s.rank is None, s.rank or 0, s.process or 0, s.log))
 
 

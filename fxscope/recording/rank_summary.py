@@ -94,6 +94,11 @@ class RankSummary(msgspec.Struct, kw_only=True):
         """``rank 3``, or ``process 4242`` for one that has no rank."""
         return f"rank {self.rank}" if self.rank is not None else f"process {self.process}"
 
+    @property
+    def bare_notes(self) -> list[str]:
+        """The notes without the log's own path, which whoever prints them has said."""
+        return [note.replace(f"{self.log}: ", "").replace(f"{self.log} ", "") for note in self.notes]
+
 
 def summarize(recording: Recording) -> list[RankSummary]:
     """One summary per process that compiled, in order of rank."""

@@ -146,8 +146,7 @@ def note_lines(summaries: list[RankSummary]) -> list[str]:
 
     groups: dict[str, list[RankSummary]] = {}
     for summary in summaries:
-        for note in summary.notes:
-            text = note.replace(f"{summary.log}: ", "").replace(f"{summary.log} ", "")
+        for text in summary.bare_notes:
             groups.setdefault(text, []).append(summary)
     lines = rank_notes(summaries)
     for text, members in groups.items():

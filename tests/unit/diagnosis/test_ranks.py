@@ -193,10 +193,13 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
 
     with pytest.raises(UnreadableError, match="no trace log"):
         summarize_all(tmp_path)
-    (tmp_path / "dedicated_log_torch_trace_rank_0.log").write_bytes(b"\x00\xff" * 100)
+    log = tmp_path / "dedicated_log_torch_trace_rank_0.log"
+    log.write_bytes(b"\x00\xff" * 100)
     with pytest.raises(UsageError, match="workers must be 1 or more"):
         summarize_all(tmp_path, workers=0)
-    with pytest.raises(UnreadableError, match="holds no trace events"):
-        summarize_all(tmp_path)
+    for named in (log, tmp_path):
+        with pytest.raises(UnreadableError) as error:
+            summarize_all(named)
+        assert str(error.value) == f"{log}: unreadable: holds no trace events"
     (tmp_path / "dedicated_log_torch_trace_rank_1.log").write_bytes(b"")
     assert [bool(summary.notes) for summary in summarize_all(tmp_path)] == [True, True]
