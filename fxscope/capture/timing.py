@@ -60,7 +60,7 @@ class Samples:
                 else:
                     self.add_events(begin, end)
         except RuntimeError:
-            self._pending = []  # the device has failed, which the program hears from its own calls; the samples are lost
+            return  # the device has failed, which the program hears from its own calls; what was taken is lost
 
     def summary(self) -> dict[str, Any] | None:
         """Count, total, mean, extremes of what was collected; None where nothing was sampled."""

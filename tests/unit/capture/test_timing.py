@@ -53,6 +53,22 @@ def test_a_device_that_failed_costs_the_samples_and_raises_nothing() -> None:
     assert samples.summary() is None
 
 
+def test_a_failure_loses_what_was_taken_and_nothing_of_another_thread() -> None:
+    samples = Samples()
+
+    class Failing(Event):
+        def query(self) -> bool:
+            samples.add_events(Event(5.0), Event(7.0))  # another thread, while this one asks the device
+            return super().query()
+
+    samples.add_events(Event(1.0), Failing(None, broken=True))
+    samples.collect()
+    samples.collect()
+    summary = samples.summary()
+    assert summary is not None
+    assert (summary["samples"], summary["total"]) == (1, 2.0 / 1e3)
+
+
 class Interrupting(float):
     """A time that does something while it is added to the sum."""
 
