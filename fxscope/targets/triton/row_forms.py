@@ -148,7 +148,31 @@ def persistent(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
     rest = [s for s in out if s not in preferred]
     if half and block > 4096:  # one or two programs a multiprocessor: while one computes, nobody loads
         rest += [replace(s, ahead=True) for s in out if s.warps <= 8]
+    if len(nest.partials) * block == 2**15 and column_vectors(nest):
+        rest += _thin(nest, out[0])
     return [*preferred, *rest]
+
+
+def _thin(nest: Nest, one: Schedule) -> list[Schedule]:
+    """Where the sums over the rows fill half of the registers: in parts of which each thread holds 8 bytes, which spill nothing."""
+    warps = 16
+    block = 32 * warps * vector(nest) // 2
+    groups = _residues(nest) if one.window else 1
+    vectors: tuple[Weights, ...] = ("shifted", "reload") if one.window else ("reload",)
+    thin = replace(
+        one,
+        block=block,
+        chunks=power_of_two(nest.col_count) // block,
+        warps=warps,
+        live="reread",
+        ahead=True,
+        programs=max(min(SMS, nest.row_count) // groups * groups, groups),
+    )
+    return [
+        replace(thin, weights=weights, hints=hints)
+        for weights in vectors
+        for hints in dict.fromkeys((thin.hints, False))
+    ]
 
 
 def _registers(schedule: Schedule) -> list[int]:

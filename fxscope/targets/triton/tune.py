@@ -4,47 +4,52 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import logging
 import os
 import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fxscope.targets import replay
+from fxscope.errors import first_line
 from fxscope.targets.triton import module
+from fxscope.targets.triton.agreement import Results, limit
 from fxscope.targets.triton.emit import Source
-from fxscope.targets.triton.ir import Memory
-from fxscope.targets.triton.matmul import MatmulNest, Operand
+from fxscope.targets.triton.matmul import MatmulNest
 from fxscope.targets.triton.nest import Nest
 from fxscope.targets.triton.schedule import LIBRARY, Schedule, candidates
+from fxscope.targets.triton.trial import Bench, Card, Run
 
 Write = Callable[[Nest, Schedule], Source]
-Log = Callable[[str, Schedule, float | None, str], None]
-MAX_SPILLS = 8  # registers; beyond it the spilled bytes are traffic of their own
-VERSION = 4
+Log = Callable[[str, Schedule, "float | None", str], None]
+Verify = Callable[[str, dict[str, torch.Tensor]], "str | None"]
+VERSION = 5
+_logger = logging.getLogger(__name__)
 
 
 class Tuner:
     """Times every candidate of a kernel on the device.
 
+    A candidate can win only if its outputs, on poisoned memory, are those of the plain candidate (the one that is taken untimed; of a
+    matrix product, the library's). One that spills registers is not even run where another runs.
+
     Args:
-        log: Called with (kernel, schedule, seconds or None, why not) for every candidate.
-        verify: Called with (the kernel's outputs by memory name) after a poisoned run; returns what is wrong, or None.
+        log: Called with (kernel, schedule, seconds or None, why not, or what else is to be said) for every candidate; by default a line
+            for Python's ``logging``, of level INFO.
+        verify: Called with (the kernel's name, its outputs by memory name) after a poisoned run; returns what is wrong, or None.
+        card: What compiles, starts and times; by default the device.
     """
 
     def __init__(
-        self,
-        device: torch.device,
-        log: Log | None = None,
-        verify: Callable[[str, dict[str, torch.Tensor]], str | None] | None = None,
+        self, device: torch.device, log: Log | None = None, verify: Verify | None = None, card: Any = None
     ) -> None:
-        self.device, self.log, self.verify = device, log, verify
-        self.pool: dict[tuple[str, int], torch.Tensor] = {}
+        self.device, self.log, self.verify = device, log or _tell, verify
+        self.card = card or Card(device)
 
     def choose(self, nest: Nest, write: Write, name: str, values: dict[str, torch.Tensor] | None = None) -> Schedule:
         """The fastest candidate that compiles, does not spill, and is right.
@@ -59,7 +64,7 @@ class Tuner:
         if len(options) == 1:
             return options[0]
         written = next(option for option in options if option.form != "library")
-        path = tuned_path(write(nest, written), options, torch.cuda.get_device_name(self.device))
+        path = tuned_path(write(nest, written), options, self.card.name)
         known = known_choice(path, options)
         if known is not None:
             return known
@@ -73,150 +78,102 @@ class Tuner:
     def measure(
         self, nest: Nest, write: Write, name: str, options: Sequence[Schedule], values: dict[str, torch.Tensor]
     ) -> list[tuple[Schedule, float]]:
-        """Seconds of one launch (of both launches of ``library``) of every candidate that is fit to run."""
-        capability = torch.cuda.get_device_capability(self.device)
-        timed: list[tuple[Schedule, float]] = []
-        runs: dict[Schedule, Callable[[int], None]] = {}
-        reference: dict[str, torch.Tensor] = {}
+        """Seconds of one launch (of both launches of ``library``) of the nearest few of those that are fit to run."""
+        trial = _Trial(self, nest, name, Bench(self.card, self.device, values))
         if isinstance(nest, MatmulNest):
             options = [option for option in options if option.form != "library"]
-            runs[LIBRARY] = self._library(nest, name, values)
-            runs[LIBRARY](0)
-            reference = {key: item.clone() for key, item in runs[LIBRARY].outputs.items()}  # type: ignore[attr-defined]
-            _warm_up(runs[LIBRARY])
-            timed.append((LIBRARY, replay_seconds(runs[LIBRARY], launches=6, repeats=5)))
-        sources = [write(nest, option) for option in options]
+            assert nest.tail is not None
+            assert nest.write_tail is not None
+            tail = self.choose(nest.tail, nest.write_tail, f"{name}_tail", values)
+            trial.admit(LIBRARY, partial(trial.bench.library, nest, tail))
+        for spilled, option, binary in self._built(nest, write, name, options):
+            if spilled and trial.runs:
+                self.log(name, option, None, f"spills {spilled} registers")
+                continue
+            source = write(nest, option)  # again: it sizes the partial sums
+            note = f"spills {spilled} registers, the fewest: no candidate that does not spill runs" if spilled else ""
+            trial.admit(option, partial(trial.bench.run, nest, source, binary), note)
+        # The nearest few again, longer and in turn: the first round is noisy, and clocks drift.
+        again: dict[Schedule, list[float]] = {
+            option: [] for option in sorted(trial.times, key=trial.times.__getitem__)[:5]
+        }
+        for _ in range(3):
+            for option, times in again.items():
+                times.append(self.card.seconds(trial.runs[option], launches=20, repeats=3))
+        return [(option, statistics.median(times)) for option, times in again.items()]
 
-        def build(source: Source) -> module.Binary | Exception:
+    def _built(
+        self, nest: Nest, write: Write, name: str, options: Sequence[Schedule]
+    ) -> list[tuple[int, Schedule, Any]]:
+        """Spilled registers, the candidate and its binary, of those that compile and fit the device; those that spill least first."""
+
+        def build(source: Source) -> Any:
             try:
-                return module.compile_binary(source, capability)
+                return self.card.build(source)
             except Exception as error:  # noqa: BLE001 -- a candidate that does not compile is one that is not taken; `log` says why
                 return error
 
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            binaries = list(pool.map(build, sources))
+            binaries = list(pool.map(build, [write(nest, option) for option in options]))
+        fit = []
         for option, binary in zip(options, binaries, strict=True):
-            source = write(nest, option)  # again: it sizes the partial sums
-            seconds, why = None, ""
             try:
                 if isinstance(binary, Exception):
                     raise binary
-                spills = binary.resources()[1]
-                if spills > MAX_SPILLS:
-                    why = f"spills {spills} registers"
-                else:
-                    run = self._runner(nest, source, binary, values)
-                    why = self._check(nest, source, run) or _unlike(run, reference)
-                    if not why:
-                        if not runs:
-                            _warm_up(run)
-                        seconds = replay_seconds(run, launches=6, repeats=5)
-                        runs[option] = run
-            except Exception as error:  # noqa: BLE001 -- out of registers, shared memory or device memory; `log` says which
-                why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            if self.log:
-                self.log(name, option, seconds, why)
-            if seconds is not None:
-                timed.append((option, seconds))
-        # The nearest few again, longer and in turn: the first round is noisy, and clocks drift.
-        again: dict[Schedule, list[float]] = {option: [] for option, _ in sorted(timed, key=lambda pair: pair[1])[:5]}
-        for _ in range(3):
-            for option in again:
-                again[option].append(replay_seconds(runs[option], launches=20, repeats=3))
-        self.pool.clear()
-        return [(option, statistics.median(times)) for option, times in again.items()]
-
-    def _runner(
-        self, nest: Nest, source: Source, binary: module.Binary, values: dict[str, torch.Tensor]
-    ) -> Callable[[int], None]:
-        """Launches on the i-th set of tensors."""
-        from fxscope.targets.triton.executable import shifted_copies
-
-        launch = binary.launcher(self.device.index or 0)
-        written = {memory.name for _, memory, _ in nest.kernel.stores}
-        size = sum(nest.big(memory) for memory in source.args)
-        sets = max(1, min(3, 2**33 // max(size, 1)))
-        calls = [
-            {m.name: self._tensor(m, m.name in written, values, copy) for m in source.args} for copy in range(sets)
-        ]
-        n = nest.col_count
-
-        def run(i: int) -> None:
-            tensors = calls[i % sets]
-            shifted = [shifted_copies(tensors[m.name], n, -(-n // 64) * 64, interpreted=False) for m in source.shifted]
-            launch(*shifted, *(tensors[m.name] for m in source.args))
-
-        run.sets = sets  # type: ignore[attr-defined]
-        run.outputs = {name: calls[0][name] for name in written}  # type: ignore[attr-defined]
-        return run
-
-    def _library(self, nest: MatmulNest, name: str, values: dict[str, torch.Tensor]) -> Callable[[int], None]:
-        """The library's product into memory, and the best kernel for what follows."""
-        assert nest.tail is not None
-        assert nest.write_tail is not None
-        assert nest.library.extern is not None
-        schedule = self.choose(nest.tail, nest.write_tail, f"{name}_tail", values)
-        source = nest.write_tail(nest.tail, schedule)
-        binary = module.compile_binary(source, torch.cuda.get_device_capability(self.device))
-        after = self._runner(nest.tail, source, binary, values)
-        memory = nest.product[0].memory
-        assert memory is not None
-        call = nest.library.extern[0].overloadpacket.out
-        rows, cols = nest.row_count, nest.col_count
-        operands: list[tuple[Operand, tuple[int, ...]]] = [(nest.a, (rows, nest.depth)), (nest.b, (nest.depth, cols))]
-        if nest.bias is not None:
-            # A bias as the program has it, a vector: for a matrix the library takes another way.
-            operands.insert(0, (nest.bias, (rows, cols) if nest.bias.rows else (cols,)))
-
-        def operand(place: Operand, shape: tuple[int, ...], copy: int) -> torch.Tensor:
-            base = self._tensor(place.memory, False, values, copy)
-            strides = (place.rows, place.cols)[-len(shape) :]
-            return base.as_strided(shape, strides, base.storage_offset() + place.offset)
-
-        sets = after.sets  # type: ignore[attr-defined]
-        given = [[operand(*pair, copy) for pair in operands] for copy in range(sets)]
-        results = [self._tensor(memory, False, values, copy) for copy in range(sets)]
-
-        def run(i: int) -> None:
-            call(*given[i % sets], out=results[i % sets])
-            after(i)
-
-        run.outputs = after.outputs  # type: ignore[attr-defined]
-        return run
-
-    def _check(self, nest: Nest, source: Source, run: Any) -> str:
-        """What is wrong with the outputs of one run on poisoned memory; a kernel fed by another cannot be judged alone."""
-        run(0)
-        torch.cuda.synchronize(self.device)
-        own = all(value.memory.source is not None for value in nest.kernel.values if value.memory is not None)
-        return (self.verify(source.name, run.outputs) or "") if self.verify and own else ""
-
-    def _tensor(self, memory: Memory, written: bool, values: dict[str, torch.Tensor], copy: int) -> torch.Tensor:
-        """A tensor for a memory; outputs are filled with NaN. Kept from one candidate to the next."""
-        if not written and copy == 0 and memory.name in values:
-            return values[memory.name]
-        key = (memory.name, copy)
-        if key not in self.pool or self.pool[key].shape != memory.shape:
-            size = 9 + sum((n - 1) * abs(s) for n, s in zip(memory.shape, memory.strides, strict=True))
-            flat = torch.zeros(size, dtype=memory.dtype, device=self.device)
-            if memory.dtype.is_floating_point and not written:
-                flat = torch.randn(size, dtype=torch.float32, device=self.device).to(memory.dtype)
-            shift = memory.misaligned // memory.dtype.itemsize
-            self.pool[key] = flat[shift:].as_strided(memory.shape, memory.strides)
-        if written and memory.dtype.is_floating_point:
-            self.pool[key].fill_(math.nan)
-        return self.pool[key]
+                fit.append((binary.resources()[1], option, binary))
+            except Exception as error:  # noqa: BLE001 -- out of registers or shared memory; `log` says which
+                self.log(name, option, None, _brief(error))
+        return sorted(fit, key=lambda one: one[0])  # stable: the plain one stays ahead of others that spill as little
 
 
-def _unlike(run: Any, reference: dict[str, torch.Tensor]) -> str:
-    """How a product in one kernel differs from the library's beyond rounding; empty where it does not, or where there is none."""
-    for name, want in reference.items():
-        got = run.outputs[name]
-        allowed = 1e-2 if want.dtype.itemsize == 2 or torch.get_float32_matmul_precision() != "highest" else 1e-4
-        error = float((got.double() - want.double()).norm() / want.double().norm().clamp_min(1e-30))
-        if not error <= allowed:
-            return f"{name} differs from the library's by {error:.1e}"
-    return ""
+class _Trial:
+    """Candidates of one kernel that run and are right, and the first one's results, which the others' are compared with."""
+
+    def __init__(self, tuner: Tuner, nest: Nest, name: str, bench: Bench) -> None:
+        self.tuner, self.nest, self.name, self.bench = tuner, nest, name, bench
+        self.runs: dict[Schedule, Run] = {}
+        self.times: dict[Schedule, float] = {}
+        self.results: Results | None = None
+
+    def admit(self, option: Schedule, make: Callable[[], Run], note: str = "") -> None:
+        """Run a candidate once, look at what it wrote, and time it if that is right."""
+        card, seconds, why = self.tuner.card, None, ""
+        try:
+            run = make()
+            run.start(0)
+            card.wait()
+            why = self._wrong(option, run)
+            if not why:
+                if not self.runs:
+                    card.warm_up(run)
+                seconds = card.seconds(run, launches=6, repeats=5)
+                self.runs[option], self.times[option] = run, seconds
+        except Exception as error:  # noqa: BLE001 -- out of shared memory or device memory, most likely; `log` says what
+            why = _brief(error)
+        self.tuner.log(self.name, option, seconds, why or note)
+
+    def _wrong(self, option: Schedule, run: Run) -> str:
+        """What is wrong with the outputs of a run on poisoned memory; a kernel that is fed by another cannot be judged alone."""
+        own = all(value.memory.source is not None for value in self.nest.kernel.values if value.memory is not None)
+        if self.tuner.verify and own:
+            why = self.tuner.verify(self.name, run.outputs)
+            if why:
+                return why
+        if self.results is None:
+            sums = {memory.name for value, memory, _ in self.nest.kernel.stores if value.partial}
+            allowed = limit(self.nest, isinstance(self.nest, MatmulNest))
+            self.results = Results(option.text(), run.outputs, sums, allowed)
+            return ""
+        return self.results.unlike(run.outputs)
+
+
+def _tell(name: str, option: Schedule, seconds: float | None, why: str) -> None:
+    took = "not taken" if seconds is None else f"{seconds * 1e6:.2f} us"
+    _logger.info("%s: %s: %s%s", name, option.text(), took, f": {why}" if why else "")
+
+
+def _brief(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def tuned_path(source: Source, options: Sequence[Schedule], device_name: str) -> Path:
@@ -233,26 +190,6 @@ def known_choice(path: Path, options: Sequence[Schedule]) -> Schedule | None:
     """The choice that was kept, if there is one."""
     known = _read(path)
     return next((option for option in options if asdict(option) == known), None)
-
-
-def replay_seconds(call: Callable[[int], Any], launches: int = 20, repeats: int = 7) -> float:
-    """Median time of one call by replays of a CUDA graph of ``launches`` calls; ``call`` gets 0, 1, 2..."""
-    graph = replay.capture(call, launches)
-    graph.replay()
-    return statistics.median(replay.seconds(graph.replay) / launches for _ in range(repeats))
-
-
-def _warm_up(run: Callable[[int], None]) -> None:
-    """Up to 50 rounds of 30 launches, until a round takes 30 ms, so that the first candidate is not timed at idle clocks."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    for _ in range(50):
-        start.record()
-        for i in range(30):
-            run(i)
-        end.record()
-        end.synchronize()
-        if start.elapsed_time(end) > 30:
-            return
 
 
 def _read(path: Path) -> dict[str, Any] | None:

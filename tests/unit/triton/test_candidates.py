@@ -6,6 +6,7 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
+from tests.unit.triton import every
 from tests.unit.triton.every import as_if_large, bias_relu, layernorm, rmsnorm_backward, run_every, tensors
 
 HALF, FULL = torch.float16, torch.float32
@@ -57,3 +58,26 @@ def test_every_candidate_agrees_with_float64(case: str, monkeypatch: pytest.Monk
     ran = run_every(function, tensors(dtype, 0, *shapes))
     texts = " ".join(option.text() for option in ran)
     assert {word for word in among if word not in texts} == set()
+
+
+def layernorm_backward(
+    g: torch.Tensor, x: torch.Tensor, w: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """The gradients of the rows, the weights and the biases: two sums along the rows, and two over them."""
+    backward = torch.ops.aten.native_layer_norm_backward.default
+    return backward(g, x, [x.shape[-1]], mean, rstd, w, w, [True, True, True])
+
+
+@pytest.mark.parametrize(("dtype", "cols", "chunks"), [(FULL, 8193, 16), (HALF, 8192 + 128, 8)])
+def test_wide_rows_whose_sums_fill_half_of_the_registers(
+    dtype: torch.dtype, cols: int, chunks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are held in parts of which a thread has 8 bytes; the formulations that hold more are those of other tests."""
+    as_if_large(monkeypatch)
+    monkeypatch.setattr(
+        every, "distinct", lambda options: [o for o in options if o.chunks >= 8 and not o.hints] or options[:1]
+    )
+    args = tensors(dtype, 0, (5, cols), (5, cols), (cols,), (5, 1), (5, 1))
+    ran = [option for option in run_every(layernorm_backward, args) if option.form == "row"]
+    assert {option.chunks for option in ran} == {chunks}
+    assert {option.weights for option in ran} == ({"shifted", "reload"} if cols % 2 else {"reload"})
