@@ -124,7 +124,7 @@ class Plan:
     # -- kernels
 
     def _extern(self, node: Node, name: str) -> None:
-        kernel = Kernel(len(self.kernels), nodes=[node.name])
+        kernel = Kernel(max(self.kernels, default=-1) + 1, nodes=[node.name])
         args: list[Any] = []
         for arg in node.args:
             if isinstance(arg, Node) and isinstance(arg.meta["val"], torch.Tensor):
