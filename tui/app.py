@@ -15,6 +15,7 @@ from textual.theme import ThemeProvider
 from fxscope.errors import FxscopeError
 
 from .collecting import THRESHOLDS
+from .handover import hand_over
 from .keymap import KEYS, VIEWS, display, for_view, load_remapped
 from .live import POLL, LiveShell
 from .outlets import Outlets
@@ -262,29 +263,12 @@ def run_live(
         app = FxscopeApp(Store(recording, live=True), program)
         app.run()
         if app.return_code and program.running:
-            _go_on(program)
+            hand_over(program)
     finally:
         code = end()
     if app.return_code:
         raise FxscopeError(f"the app failed; the recording is whole: fxscope report {recording}")
     return code
-
-
-def _go_on(program: Program) -> None:
-    """Run the program to its end in our terminal: that the app failed is no reason to stop it."""
-
-    def show(data: bytes) -> None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-
-    program.on_end = lambda code: None
-    program.on_output = show
-    told = "fxscope: the app failed; the program goes on without it (Ctrl-C ends it; nothing can be typed to it)"
-    print(told, file=sys.stderr, flush=True)
-    try:
-        program.wait()
-    except KeyboardInterrupt:
-        program.stop()
 
 
 __all__ = ["KEYS", "FxscopeApp", "open_app", "run_live"]

@@ -8,6 +8,7 @@ import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -34,7 +35,7 @@ if sys.argv.pop(1) == "failing":
 main()
 """
 PROGRAM = """
-import signal, sys, time
+import os, signal, sys, time
 from pathlib import Path
 
 def save(number, frame):
@@ -44,6 +45,16 @@ def save(number, frame):
 
 if "saves" in sys.argv:
     signal.signal(signal.SIGHUP, save)
+if "asks" in sys.argv:
+    print("earlier line")
+    print("your name? ", end="", flush=True)
+    Path("up").touch()
+    try:
+        print("hello", input(), "in", os.get_terminal_size().lines, "lines", flush=True)
+        time.sleep(100)
+    except KeyboardInterrupt:
+        print("interrupted")
+        sys.exit(6)
 Path("up").touch()
 for _ in range(1000):
     if Path("go").exists():
@@ -62,6 +73,7 @@ class Terminal:
         (folder / "live.py").write_text(LIVE)
         (folder / "program.py").write_text(PROGRAM)
         self.master, slave = pty.openpty()
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 101, 0, 0))
         self.process = subprocess.Popen(
             [sys.executable, "live.py", how, "run", "-o", "made", "program.py", *arguments],
             cwd=folder,
@@ -133,3 +145,20 @@ def test_an_app_that_fails_lets_the_program_go_on(terminal: Callable[..., Termin
     assert told["state"] == "ended"
     assert told["exit_code"] == 5
     assert "the program has ended" in (tmp_path / "made" / "output.log").read_text()
+
+
+def test_a_program_that_is_left_alone_has_the_whole_terminal(terminal: Callable[..., Terminal], tmp_path: Path) -> None:
+    """What it had asked is shown again, it reads what is typed, its window is the terminal, and Ctrl-C is its own to catch."""
+    live = terminal("failing", "asks")
+    before = termios.tcgetattr(live.master)[3]
+    live.until(lambda: b"your name? " in live.seen.rpartition(b"goes on without it, in this terminal")[2])
+    assert b"earlier line" in live.seen.rpartition(b"goes on without it")[2]
+    os.write(live.master, b"Ada\r")
+    live.until(lambda: b"hello Ada in 33 lines" in live.seen)
+    assert live.seen.count(b"Ada") == 2  # echoed once, by the program's own terminal
+    os.write(live.master, b"\x03")
+    live.until(lambda: live.process.poll() is not None)
+    assert b"interrupted" in live.seen
+    assert termios.tcgetattr(live.master)[3] == before
+    os.close(live.master)
+    assert live.session()["exit_code"] == 6
