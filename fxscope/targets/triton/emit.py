@@ -13,6 +13,7 @@ from fxscope.targets.triton.lines import Part
 from fxscope.targets.triton.products import Products
 from fxscope.targets.triton.reductions import Reductions
 from fxscope.targets.triton.schedule import Schedule, may_overlap
+from fxscope.targets.triton.tiles import Tiles
 
 
 @dataclass
@@ -44,7 +45,7 @@ OVERLAP = [
 ]
 
 
-class Writer(Reductions, Products, Ahead):
+class Writer(Reductions, Products, Ahead, Tiles):
     """Writes one kernel in the formulation that its schedule names."""
 
     def write(self, overlap: bool = False, *, part: bool = False) -> Source:
@@ -59,6 +60,7 @@ class Writer(Reductions, Products, Ahead):
             "loop": self._loop,
             "sums": self._sums,
             "matmul": self._matmul,
+            "tiles": self._tiles,
         }
         grid = forms[self.schedule.form]()
         overlap = overlap and self.schedule.early and may_overlap(self.nest, math.prod(grid))
@@ -92,11 +94,6 @@ class Writer(Reductions, Products, Ahead):
         }
         used = set(re.findall(r"\b[A-Z]+\b", body))
         return [f"    {name}: tl.constexpr = {size}" for name, size in sizes.items() if name in used]
-
-    def _program(self) -> str:
-        """The program's number, in 64 bits where some address needs them."""
-        number = "program" if self.part else "tl.program_id(0)"
-        return number + (".to(tl.int64)" if self.nest.int64() else "")
 
     def _flat(self) -> tuple[int, ...]:
         s, total = self.schedule, self.nest.col_count

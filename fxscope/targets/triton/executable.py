@@ -22,6 +22,7 @@ from fxscope.targets.triton.matmul import MatmulNest, epilogues
 from fxscope.targets.triton.nest import Nest
 from fxscope.targets.triton.schedule import Schedule, candidates
 from fxscope.targets.triton.siblings import Siblings, launches, write_siblings
+from fxscope.targets.triton.tiles import Tiled, nest_of
 from fxscope.targets.triton.titles import comments, free_name, kernel_name
 
 Chooser = Callable[["Nest", Callable[["Nest", Schedule], Source], str, dict[str, torch.Tensor]], Schedule]
@@ -93,7 +94,7 @@ class Compiled:
                 continue
             if not kernel.stores:
                 continue
-            nests = [Nest(each, self.plan.axes) for each in kernels]  # not before the kernels ahead are sized
+            nests = [nest_of(each, self.plan.axes) for each in kernels]  # not before the kernels ahead are sized
             if kernel.index in fused:
                 nest, schedule, name = fused[kernel.index]
             else:
@@ -127,7 +128,7 @@ class Compiled:
         for index, nest in epilogues(self.plan).items():
             name = kernel_name(self.plan, nest.kernel)
             tail = self.plan.kernels[index]
-            nest.tail = Nest(tail, self.plan.axes)
+            nest.tail = nest_of(tail, self.plan.axes)
             nest.write_tail = functools.partial(write, name=f"{name}_tail", notes=notes, plan=self.plan)
             writer = functools.partial(write, name=name, notes=notes, plan=self.plan, overlap=self.overlap)
             schedule = choose(nest, writer, name, self.values)
@@ -219,6 +220,8 @@ def write(
     """Write one kernel with a schedule, and size what the schedule decides: the partial sums."""
     if isinstance(nest, Siblings):
         return write_siblings(nest, schedule, name, notes, overlap)
+    if isinstance(nest, Tiled) and schedule.form != "tiles":
+        nest = nest.plain
     kernel = nest.kernel
     if nest.partials:
         for value, memory, dims in kernel.stores:

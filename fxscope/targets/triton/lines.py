@@ -15,7 +15,7 @@ from fxscope.targets.triton.nest import Nest
 from fxscope.targets.triton.schedule import Schedule, vector
 
 RESERVED = {
-    "program", "row", "cols", "mask", "tl", "device", "libdevice", "triton", "torch", "start", "head", "inner", "base", "lane", "first", "pid", "top",
+    "program", "batch", "row", "cols", "mask", "tl", "device", "libdevice", "triton", "torch", "start", "head", "inner", "base", "lane", "first", "pid", "top",
     "acc", "depth", "done", "a_tile", "b_tile", "top_tile", "height", "K", "DEPTH", "DOWN", "ACROSS", "GROUP", "N", "ROWS", "TOTAL", "BLOCK", "TILE", "VEC", "PITCH", "PROGRAMS", "max", "min", "sum", "abs", "range", "float",
     *keyword.kwlist,
 }  # fmt: skip
@@ -65,6 +65,11 @@ class Lines:
 
     def _last_size(self) -> int:
         return self.nest.cols[-1] if self.nest.cols else 1
+
+    def _program(self) -> str:
+        """The program's number, in 64 bits where some address needs them."""
+        number = "program" if self.part else "tl.program_id(0)"
+        return number + (".to(tl.int64)" if self.nest.int64() else "")
 
     def pitch(self) -> int:
         """Elements from one shifted copy to the next."""

@@ -84,6 +84,10 @@ class Nest:
         """Columns in all."""
         return math.prod(self.cols)
 
+    def column_axes(self, dimension: int) -> list[int]:
+        """The axes that were merged into a column dimension."""
+        return self._col_groups[dimension]
+
     def access(self, value: Value) -> Access:
         """Where a load reads, or what an index counts."""
         return self._linear(value.memory, value.offset, self._strides[value])

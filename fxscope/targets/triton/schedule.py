@@ -12,7 +12,7 @@ from fxscope.targets.triton.builder import HALF
 from fxscope.targets.triton.ir import Value
 from fxscope.targets.triton.nest import Nest
 
-Form = Literal["flat", "row", "loop", "sums", "matmul", "library", "several"]
+Form = Literal["flat", "row", "loop", "sums", "matmul", "library", "several", "tiles"]
 Live = Literal["keep", "repack", "reread"]
 Weights = Literal["reload", "hoist", "shifted", "split"]
 BIG = 32 * 2**20  # bytes from which a tensor is worth a cache hint
@@ -28,7 +28,7 @@ class Schedule:
         form: flat: blocks of elements in memory order. row: a program holds whole rows. loop: a program runs along its rows in
             blocks, once per reduction and once to write. sums: sums over the rows alone, by programs that run down them.
             matmul: tiles of a matrix product, with what follows it. library: the product by the library, what follows in a kernel.
-            several: kernels that need nothing of one another, in one launch.
+            several: kernels that need nothing of one another, in one launch. tiles: read along one dimension, written along another.
         block: Elements (flat) or columns that one tensor of the program spans; a power of two.
         tile: Rows of a program at a time.
         chunks: Tensors that a row is cut into.
@@ -156,11 +156,14 @@ def candidates(nest: Nest) -> list[Schedule]:
     """Formulations worth timing, the one to take untimed first."""
     from fxscope.targets.triton.matmul import MatmulNest, formulations
     from fxscope.targets.triton.siblings import Siblings
+    from fxscope.targets.triton.tiles import Tiled
 
     if isinstance(nest, MatmulNest):
         return formulations(nest)
     if isinstance(nest, Siblings):
         return nest.formulations()
+    if isinstance(nest, Tiled):
+        return [*nest.formulations(), *candidates(nest.plain)]
     options = _plain_candidates(nest)
     if not any(elements_before(nest, value) for value in nest.kernel.values):
         return options

@@ -12,6 +12,7 @@ from fxscope.targets.triton.fuse import Plan
 from fxscope.targets.triton.ir import Kernel, Memory
 from fxscope.targets.triton.nest import Nest
 from fxscope.targets.triton.schedule import QUEUE, SHORT, SMS, Schedule, candidates, power_of_two, traffic
+from fxscope.targets.triton.tiles import nest_of
 
 SMALL = 4 * 2**20  # bytes that a device moves while it launches one kernel
 MAX_ARGUMENTS = 120  # of one launch: a kilobyte of addresses
@@ -79,8 +80,8 @@ def _is_small(kernel: Kernel, plan: Plan) -> bool:
     """Whether a kernel is over sooner than the next one is launched, and pointwise or a sum that is read block by block."""
     if kernel.extern is not None:
         return False
-    nest = Nest(kernel, plan.axes)
-    if nest.partials or candidates(nest)[0].form not in ("flat", "loop"):
+    nest = nest_of(kernel, plan.axes)
+    if nest.partials or candidates(nest)[0].form not in ("flat", "loop", "tiles"):
         return False
     # How many partial sums there are is not known before the kernel that makes them is written.
     unsized = sum(
@@ -127,7 +128,9 @@ def member_schedule(nest: Nest, schedule: Schedule) -> Schedule:
     first = candidates(nest)[0]
     if first.form == "flat":
         block = min(schedule.block, max(power_of_two(nest.col_count), 128))
-    elif first.tile > 1:  # a sum along an outer dimension: 64 bytes and more of a line at a time
+    elif (
+        first.form == "loop" and first.tile > 1
+    ):  # a sum along an outer dimension: 64 bytes and more of a line at a time
         return replace(first, block=min(power_of_two(nest.col_count), 512), tile=16, warps=schedule.warps)
     else:
         block = first.block

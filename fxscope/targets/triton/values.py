@@ -7,6 +7,7 @@ import torch
 from fxscope.targets.triton.builder import HALF, compute_dtype, triton_dtype
 from fxscope.targets.triton.ir import Value
 from fxscope.targets.triton.lines import Part
+from fxscope.targets.triton.nest import Access
 from fxscope.targets.triton.places import Places
 from fxscope.targets.triton.schedule import BIG, column_vectors, elements_before
 
@@ -223,6 +224,8 @@ class Values(Places):
             "row": part.mask if self.flat else self.row_mask,
             "scalar": part.mask if not self.nest.cols else None,  # of a single element a block has its own pointers
         }.get(kind)
+        if self.schedule.form == "tiles":
+            mask = self._tile_mask(access, part)
         if suffix and kind == "full":
             mask = f"{mask} & (next_row < ROWS)" if mask else "next_row < ROWS"
         pointer = self._pointer(access, part, row, suffix)
@@ -248,6 +251,13 @@ class Values(Places):
             options += f', eviction_policy="{policy}"'
         wide = value.dtype in HALF and not self._packed(value) and not (self.schedule.prefetch and kind == "full")
         return f"tl.load({pointer}{options})" + (".to(tl.float32)" if wide else "")
+
+    def _tile_mask(self, access: Access, part: Part) -> str | None:
+        """The mask of what a load of a tile varies over: the rows of its last dimension, its columns, or both."""
+        rows, cols = bool(access.rows[-1]), any(access.cols)
+        if rows and cols:
+            return part.mask
+        return self.row_mask if rows else part.col_mask if cols else None
 
     def _between_text(self, value: Value, part: Part, before: int, policy: str) -> str:
         """A load of a tensor that starts between 16-byte boundaries."""
