@@ -1,7 +1,7 @@
 """``session.json``: what ran, written when a recording starts and rewritten when it ends, never half.
 
 The tasks of one job may write into one folder. Beside ``session.json`` each of them has a file of its own there, named after the job
-and its rank: empty while it runs, then its exit code.
+and its rank: a line that says which process it is and on which machine, and when it has ended a second one, its exit code.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def take_folder(folder: str) -> bool:
     if begun and not any(name.startswith(ours[0]) for name in begun):
         return False
     try:
-        os.close(os.open(os.path.join(folder, ours[1]), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        with open(os.path.join(folder, ours[1]), "x", encoding="utf-8") as file:
+            file.write(f"{os.getpid()} {socket.gethostname()}\n")
     except FileExistsError:  # our rank of this job was recorded there already
         return False
     return True
@@ -92,16 +93,21 @@ def _task_files() -> tuple[str, str] | None:
     return begin, f"{begin}{ours[1]}"
 
 
-def _failed(folder: str) -> int | None:
-    """The exit code of a task of our job that has failed: the job has failed with it, however its other tasks end."""
+def _others(folder: str) -> tuple[int, list[tuple[int | None, str | None]]]:
+    """Of the tasks of our job: the exit code of one that has failed (0 for none), and process and machine of those that still run."""
     ours = _task_files()
+    failed, running = 0, []
     for name in sorted(os.listdir(folder)) if ours is not None else ():
-        if ours is not None and name.startswith(ours[0]):
-            with open(os.path.join(folder, name), encoding="ascii") as file:
-                code = file.read().strip()
-            if code not in ("", "0"):
-                return int(code)
-    return None
+        if ours is None or not name.startswith(ours[0]):
+            continue
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            who, *code = file.read().splitlines() or [""]  # nothing yet: it begins just now
+        if code:
+            failed = failed or int(code[0])
+        elif name != ours[1]:
+            pid, _, host = who.partition(" ")
+            running.append((int(pid), host) if pid else (None, None))
+    return failed, running
 
 
 def torch_version() -> str | None:
@@ -118,7 +124,9 @@ def torch_version() -> str | None:
 
 
 def write_session(folder: str, session: dict[str, Any]) -> None:
-    """Write ``session.json`` whole or not at all, with the exit code of a task of our job that has failed.
+    """Write ``session.json`` whole or not at all.
+
+    It is that of the job: live as long as a task runs, with the exit code of one that has failed, however the others end.
 
     Raises:
         OSError: The folder cannot be written.
@@ -126,13 +134,16 @@ def write_session(folder: str, session: dict[str, Any]) -> None:
     path = os.path.join(folder, SESSION_FILE)
     temporary = f"{path}.{socket.gethostname()}.{os.getpid()}.tmp"
     while True:
-        failed = _failed(folder)
+        others = failed, running = _others(folder)
+        told = {**session, "exit_code": failed or session["exit_code"]}
+        if running and session["state"] == "ended":
+            told.update(state="live", ended=None, exit_code=failed or None, pid=running[0][0], host=running[0][1])
         with open(temporary, "w", encoding="utf-8") as file:
-            json.dump({**session, "exit_code": failed or session["exit_code"]}, file, indent=1, default=repr)
+            json.dump(told, file, indent=1, default=repr)
             file.write("\n")
         os.replace(temporary, path)
-        # A task that failed in between may have written before us. Whoever writes last finds the files of all who wrote before.
-        if _failed(folder) == failed:
+        # A task that ended in between may have written before us. Whoever writes last finds the files of all who wrote before.
+        if _others(folder) == others:
             return
 
 
@@ -153,8 +164,9 @@ def end_session(folder: str, session: dict[str, Any], exit_code: int | None) -> 
     if ours is not None and exit_code is not None:
         with (
             contextlib.suppress(FileNotFoundError),
-            open(os.path.join(folder, ours[1]), "r+", encoding="ascii") as file,
+            open(os.path.join(folder, ours[1]), "r+", encoding="utf-8") as file,
         ):
-            file.write(str(exit_code))  # absent: a recording from within a program takes a folder for itself
+            file.seek(0, os.SEEK_END)
+            file.write(f"{exit_code}\n")  # absent: a recording from within a program takes a folder for itself
     session.update(ended=time.time(), state="ended", exit_code=exit_code, processes=processes)
     write_session(folder, session)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fxscope.capture.session import end_session, new_session, take_folder, write_session
+from fxscope.recording.session import is_live
 
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier
@@ -49,7 +52,60 @@ def test_tasks_that_end_at_once_lose_no_failure(tmp_path: Path) -> None:
         each.join(120)
     assert [each.exitcode for each in tasks] == [0, 0]
     ended = [json.loads((tmp_path / str(number) / "session.json").read_text()) for number in range(ROUNDS)]
-    assert {session["exit_code"] for session in ended} == {3}
+    assert {(session["state"], session["exit_code"]) for session in ended} == {("ended", 3)}
+    assert all(session["ended"] for session in ended)
+
+
+def told(folder: Path) -> tuple[object, ...]:
+    session = json.loads((folder / "session.json").read_text())
+    return session["state"], session["exit_code"], session["ended"] is not None, session["pid"]
+
+
+def test_a_job_is_live_as_long_as_a_task_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the last that wrote is one that has ended; the process that is asked for is one that runs."""
+    sessions = []
+    for rank in range(3):
+        be(rank, monkeypatch)
+        monkeypatch.setattr("os.getpid", lambda rank=rank: 100 + rank)
+        assert take_folder(str(tmp_path))
+        sessions.append(new_session(["a"], ["a"], "a", {}))
+        write_session(str(tmp_path), sessions[-1])
+    steps = [(2, 0, ("live", None, False, 100)), (0, 7, ("live", 7, False, 101)), (1, 0, ("ended", 7, True, 101))]
+    for rank, code, expected in steps:
+        be(rank, monkeypatch)
+        end_session(str(tmp_path), sessions[rank], code)
+        assert told(tmp_path) == expected
+    be(2, monkeypatch, SLURM_NTASKS="4", SLURM_PROCID="3")
+    assert take_folder(str(tmp_path))  # one that comes late
+    write_session(str(tmp_path), new_session(["a"], ["a"], "a", {}))
+    assert told(tmp_path)[:3] == ("live", 7, False)
+
+
+def test_a_task_that_begins_just_now_is_live_wherever_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    be(1, monkeypatch)
+    assert take_folder(str(tmp_path))
+    (other,) = tmp_path.iterdir()
+    be(0, monkeypatch)
+    assert take_folder(str(tmp_path))
+    other.write_text("")  # made, and not yet written
+    session = new_session(["a"], ["a"], "a", {})
+    end_session(str(tmp_path), session, 0)
+    assert told(tmp_path) == ("live", None, False, None)
+    assert is_live(json.loads((tmp_path / "session.json").read_text()))
+
+
+def test_a_task_that_was_killed_leaves_a_job_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    be(1, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.getpid", lambda: gone.pid)
+        assert take_folder(str(tmp_path))
+    be(0, monkeypatch)
+    assert take_folder(str(tmp_path))
+    end_session(str(tmp_path), new_session(["a"], ["a"], "a", {}), 0)
+    assert told(tmp_path) == ("live", None, False, gone.pid)
+    assert not is_live(json.loads((tmp_path / "session.json").read_text()))
 
 
 def test_a_rank_is_recorded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +120,7 @@ def test_a_rank_is_recorded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not take_folder(folder)  # the same command once more
     be(2, monkeypatch)
     assert take_folder(folder)  # a task that comes late
-    assert json.loads((Path(folder) / "session.json").read_text())["exit_code"] == 0
+    assert told(Path(folder)) == ("live", None, False, os.getpid())  # the first one still runs
 
 
 @pytest.mark.parametrize("other", ["SLURM_JOB_ID=8", "SLURM_STEP_ID=1", "SLURM_RESTART_COUNT=1", "SLURM_STEP_ID="])
