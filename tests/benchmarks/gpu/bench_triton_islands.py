@@ -1,6 +1,7 @@
 """Real graphs: the fused islands of recorded programs, rebuilt on the GPU, launched, checked, and timed against Inductor.
 
     python tests/benchmarks/gpu/bench_triton_islands.py FOLDER_WITH_LOGS --out islands.json
+    python tests/benchmarks/gpu/bench_triton_islands.py FOLDER_WITH_LOGS --logs bert_amp --island "0/1 forward" --timed 2
 
 Every distinct island of every forward and backward graph runs once, on the values that the whole graph hands it, and each of its
 outputs is compared with float64: right is what is as near to it as eager is (twice its error, or one rounding of the coarsest dtype
@@ -213,10 +214,15 @@ def main() -> None:
     parser.add_argument("--timed", type=int, default=4)
     parser.add_argument("--checked", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=150)
+    parser.add_argument(
+        "--island", default="", help="islands alone whose line holds one of these texts, split at commas"
+    )
     options = parser.parse_args()
     begin, report = time.time(), []
     for name in options.logs.split(","):
-        pieces = pieces_of(options.folder / name, options.device)[: options.checked]
+        pieces = pieces_of(options.folder / name, options.device)
+        pieces = [piece for piece in pieces if any(text in piece.where for text in options.island.split(","))]
+        pieces = pieces[: options.checked]
         print(f"{name}: {len(pieces)} islands, {time.time() - begin:.0f} s", flush=True)
         if options.device == "cuda":
             print(" ", compile_ahead(pieces, options.device, every=False), flush=True)
