@@ -57,6 +57,21 @@ def task() -> tuple[str, int] | None:
     return None
 
 
+def restarted() -> str:
+    """What tells the recording of a job that was started again from that of its first start: ``-restart1``; "" for the first.
+
+    torchrun restarts all workers when one fails, Slurm a job whose node is lost or was preempted. All tasks of a restart say the same.
+    """
+    counts = (("-requeue", _REQUEUED), ("-restart", "TORCHELASTIC_RESTART_COUNT"))
+    told = [(word, os.environ.get(name, "")) for word, name in counts]
+    return "".join(f"{word}{count}" for word, count in told if count.isdigit() and int(count))
+
+
+def is_unnamed_task() -> bool:
+    """Whether this is one of several tasks of a job that nobody names, so that they cannot share a folder."""
+    return (launched_as()[1] or 1) > 1 and task() is None
+
+
 def _is_child() -> bool:
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None

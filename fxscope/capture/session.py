@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from fxscope.capture.launchers import task
+from fxscope.capture.launchers import restarted, task
 from fxscope.names import LOG_PREFIX, RECORDING_SUFFIX, SESSION_FILE
 
 
@@ -30,6 +30,13 @@ def default_folder(script: str, now: float | None = None) -> str:
         number += 1
         name = f"{base}-{number}{RECORDING_SUFFIX}"
     return os.path.join(os.getcwd(), name)
+
+
+def folder_of(output: str) -> str:
+    """The folder that ``-o`` names; of a job that was started again one beside it, for the first start's is not touched."""
+    folder = os.path.abspath(output)
+    stem = folder.removesuffix(RECORDING_SUFFIX)
+    return f"{stem}{restarted()}{folder[len(stem) :]}"
 
 
 def new_session(argv: list[str], command: list[str], script: str, options: dict[str, Any]) -> dict[str, Any]:

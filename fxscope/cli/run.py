@@ -111,13 +111,15 @@ def command(
     The program behaves as without us: same output, exit code, signals and results. fxscope exits with its exit code.
     """
     from fxscope.capture.options import Options
-    from fxscope.capture.session import default_folder, new_session
+    from fxscope.capture.session import default_folder, folder_of, new_session
 
     options = Options(backend, mode, dynamic, parse_settings(settings), save_tensors, time_launches, fusion_log)
     if save_tensors:
         require_safetensors()
     program, script = program_command(module, target, ctx.meta.get(LAUNCHER, False))
-    folder = os.path.abspath(output) if output else default_folder(script)
+    folder = folder_of(output) if output else default_folder(script)
+    if output and folder != os.path.abspath(output):
+        print(f"fxscope: the job was started again: recording to {os.path.relpath(folder)}", file=sys.stderr)
     make_folder(folder)
     written = [*(() if module is None else ("-m", module)), *target]
     session = new_session(written, program, script, options.changed())
@@ -207,12 +209,18 @@ def make_folder(folder: str) -> None:
     Raises:
         UsageError: It holds something that no other task of our job began, or cannot be made.
     """
+    from fxscope.capture.launchers import is_unnamed_task
     from fxscope.capture.session import take_folder
 
     try:
         free = take_folder(folder)
     except OSError as error:
         raise UsageError(f"cannot record into {folder}: {error.strerror}; choose another place with -o") from error
+    if not free and is_unnamed_task():
+        raise UsageError(
+            f"{folder} is not empty, and the launcher names no job whose tasks could share it: put the launcher behind "
+            "`fxscope run --`, give each task an -o of its own, or name the job (torchrun --standalone or --rdzv-id)"
+        )
     if not free:
         raise UsageError(f"{folder} is not empty; choose another place with -o, or remove it")
 

@@ -260,3 +260,28 @@ def test_tasks_of_one_job_share_a_folder_and_others_do_not(tmp_path: Path) -> No
     assert srun("7", 2) == 2  # it was recorded there already
     assert srun("8", 0) == 2
     assert session(tmp_path / "job.fxscope")["argv"] == ["task.py"]
+
+
+def test_workers_that_torchrun_restarts_record_beside_the_first_start(tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text("import os, sys; sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')")
+    ours = ["--no-python", sys.executable, "-m", "fxscope", "run", "--headless", "-o", "job.fxscope", "task.py"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launcher, "--max-restarts", "1", *ours]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "fxscope: the job was started again: recording to job-restart1.fxscope" in done.stderr
+    first, again = session(tmp_path / "job.fxscope"), session(tmp_path / "job-restart1.fxscope")
+    assert first["exit_code"]  # 1, or of a signal where torchrun was quicker
+    assert (again["state"], again["exit_code"]) == ("ended", 0)
+
+
+def test_a_task_that_can_share_no_folder_is_told_how(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine").touch()
+    (tmp_path / "task.py").touch()
+    command = [sys.executable, "-m", "fxscope", "run", "-o", "taken", "task.py"]
+    env = {**os.environ, "PMI_RANK": "1", "PMI_SIZE": "4"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "put the launcher behind `fxscope run --`, give each task an -o of its own, or name the job" in done.stderr

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fxscope.capture.session import end_session, new_session, take_folder, write_session
+from fxscope.capture.session import end_session, folder_of, new_session, take_folder, write_session
 from fxscope.recording.session import is_live
 
 if TYPE_CHECKING:
@@ -138,3 +138,12 @@ def test_what_no_task_began_is_not_touched(tmp_path: Path, monkeypatch: pytest.M
     be(0, monkeypatch)
     assert not take_folder(str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["session.json"]
+
+
+def test_a_restart_records_beside_the_first_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    be(0, monkeypatch)
+    assert folder_of("run7.fxscope") == str(tmp_path / "run7.fxscope")
+    be(0, monkeypatch, SLURM_RESTART_COUNT="1")
+    assert folder_of("a.b/run7.fxscope") == str(tmp_path / "a.b" / "run7-requeue1.fxscope")
+    assert folder_of("runs.d/") == str(tmp_path / "runs.d-requeue1")

@@ -6,7 +6,7 @@ import multiprocessing
 
 import pytest
 
-from fxscope.capture.launchers import launched_as, task
+from fxscope.capture.launchers import is_unnamed_task, launched_as, restarted, task
 
 NAMES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -121,3 +121,36 @@ def test_where_the_ranks_meet_names_no_job(monkeypatch: pytest.MonkeyPatch) -> N
     ):
         monkeypatch.setenv(name, value)
     assert task() is None  # torchrun's workers all have the number of the task that started it
+
+
+@pytest.mark.parametrize(
+    ("told", "suffix"),
+    [
+        ({}, ""),
+        ({"TORCHELASTIC_RESTART_COUNT": "0", "SLURM_RESTART_COUNT": "0"}, ""),
+        ({"TORCHELASTIC_RESTART_COUNT": "2"}, "-restart2"),
+        ({"SLURM_RESTART_COUNT": "1"}, "-requeue1"),
+        ({"SLURM_RESTART_COUNT": "1", "TORCHELASTIC_RESTART_COUNT": "3"}, "-requeue1-restart3"),
+        ({"SLURM_RESTART_COUNT": "/../x"}, ""),
+    ],
+)
+def test_a_start_that_is_not_the_first_says_which(
+    told: dict[str, str], suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    assert restarted() == suffix
+
+
+def test_tasks_of_a_job_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_unnamed_task()
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert not is_unnamed_task()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert is_unnamed_task()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    assert is_unnamed_task()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
+    assert not is_unnamed_task()
