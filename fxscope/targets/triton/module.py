@@ -6,33 +6,31 @@ Everything that touches Triton's inside is here: ASTSource, CompiledKernel and t
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import linecache
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from fxscope.errors import MissingError, first_line
+from fxscope.targets.triton.cache import cache_dir, keep
 from fxscope.targets.triton.emit import Source
 from fxscope.targets.triton.ir import Memory
 
 Launcher = Callable[..., None]
+_LOADING = threading.Lock()
+_INTERPRETER = threading.Lock()  # it is one for all threads
 HEADER = "import triton\nimport triton.language as tl\n{imports}\n\n\n"
 POINTERS = {
     torch.float32: "*fp32", torch.float64: "*fp64", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.bool: "*i1", torch.int8: "*i8",
     torch.int16: "*i16", torch.int32: "*i32", torch.int64: "*i64", torch.uint8: "*u8",
 }  # fmt: skip
-
-
-def cache_dir() -> Path:
-    """Where sources and tuning results are kept: $FXSCOPE_CACHE_DIR, else ~/.cache/fxscope/triton."""
-    root = os.environ.get("FXSCOPE_CACHE_DIR")
-    folder = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fxscope"
-    return folder / "triton"
 
 
 def interpreting() -> bool:
@@ -57,26 +55,34 @@ def header(source_text: str, interpreted: bool) -> str:
 
 
 def load(source: Source, interpreted: bool) -> Any:
-    """The kernel function, from a module file that is named after its text."""
+    """The kernel function, in a module that is named after its text.
+
+    The text itself is run; its file is for readers, debuggers and profilers. What else may be in that file is never run.
+    """
     if interpreted:
         _interpret()
     text = header(source.text, interpreted) + source.text
     digest = hashlib.sha256(text.encode()).hexdigest()[:24]
     name = f"fxscope_triton_{digest}"
-    if name not in sys.modules:
-        path = cache_dir() / "sources" / digest[:2] / f"{name}.py"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(f".{os.getpid()}.tmp")
-            part.write_text(text, encoding="utf-8")
-            part.replace(path)
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
+    with _LOADING:  # programs of several threads may come with the same kernel
+        if name not in sys.modules:
+            path = cache_dir() / "sources" / digest[:2] / f"{name}.py"
+            if not _holds(path, text):
+                keep(path, text)
+            module = ModuleType(name)
+            module.__file__ = str(path)
+            # Triton asks `inspect` for the source, which need not find the file.
+            linecache.cache[str(path)] = (len(text), None, text.splitlines(True), str(path))
+            exec(compile(text, str(path), "exec"), module.__dict__)
+            sys.modules[name] = module
     return getattr(sys.modules[name], source.name)
+
+
+def _holds(path: Path, text: str) -> bool:
+    try:
+        return path.read_text(encoding="utf-8") == text
+    except (OSError, ValueError):
+        return False  # absent, or not what was written there
 
 
 def _interpret() -> None:
@@ -133,6 +139,32 @@ class Binary:
         return launch
 
 
+_hashing: list[threading.Thread] = []  # one, once it was started
+_one = threading.Lock()
+
+
+def hash_early() -> threading.Thread:
+    """Let Triton hash its own files, a library of 450 MB among them, beside what else is to be done; once per process.
+
+    Its first compile in a process waits for that: half a second to a whole one, of which nothing is left where a graph is traced meanwhile.
+    The thread is a daemon, so that nobody waits for it at exit; after a fork it counts as ended, and the child hashes where it compiles.
+    """
+    # Imported by the caller: two threads that import parts of one package can lock each other out.
+    from triton.runtime import cache
+
+    def run() -> None:
+        try:
+            cache.triton_key()
+        except Exception:  # noqa: BLE001 -- the compile does the same again, and tells
+            return
+
+    with _one:
+        if not _hashing:
+            _hashing.append(threading.Thread(target=run, name="fxscope-triton-key", daemon=True))
+            _hashing[0].start()
+    return _hashing[0]
+
+
 def compile_binary(source: Source, capability: tuple[int, int], aligned: Sequence[bool] | None = None) -> Binary:
     """Compile for an NVIDIA GPU; needs no GPU itself, and Triton keeps the result on disk.
 
@@ -158,6 +190,7 @@ def compile_binary(source: Source, capability: tuple[int, int], aligned: Sequenc
     if source.schedule.maxnreg:
         options["maxnreg"] = source.schedule.maxnreg
     target = GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
+    hash_early().join()  # what Triton keeps of it has no lock: threads that compile would each hash everything
     kernel = triton.compile(ASTSource(function, signature, {}, attributes), target=target, options=options)
     return Binary(kernel, source.grid)
 
@@ -169,7 +202,10 @@ def interpreted_launcher(source: Source) -> Launcher:
     def launch(*args: torch.Tensor) -> None:
         import numpy as np
 
-        with np.errstate(all="ignore"):  # masked-off elements may be infinite; a GPU says nothing of them either
+        with (
+            _INTERPRETER,
+            np.errstate(all="ignore"),
+        ):  # masked-off elements may be infinite; a GPU says nothing of them either
             function[source.grid](*args)
 
     return launch

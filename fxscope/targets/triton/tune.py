@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from fxscope.errors import first_line
-from fxscope.targets.triton import module
 from fxscope.targets.triton.agreement import Results, limit
+from fxscope.targets.triton.cache import cache_dir, keep
 from fxscope.targets.triton.emit import Source
 from fxscope.targets.triton.matmul import MatmulNest
 from fxscope.targets.triton.nest import Nest
@@ -72,7 +72,7 @@ class Tuner:
         if not timed:
             return options[0]
         best = min(timed, key=lambda pair: pair[1])[0]
-        _save(path, best, name)
+        keep(path, json.dumps({"kernel": name, "schedule": asdict(best)}))
         return best
 
     def measure(
@@ -183,7 +183,7 @@ def tuned_path(source: Source, options: Sequence[Schedule], device_name: str) ->
     text = [source.text, device_name, triton.__version__, str(VERSION), str(len(options))]
     text += [f"{m.dtype}{m.misaligned}" for m in source.args]
     key = hashlib.sha256("\n".join(text).encode()).hexdigest()[:32]
-    return module.cache_dir() / "tuned" / key[:2] / f"{key}.json"
+    return cache_dir() / "tuned" / key[:2] / f"{key}.json"
 
 
 def known_choice(path: Path, options: Sequence[Schedule]) -> Schedule | None:
@@ -195,13 +195,6 @@ def known_choice(path: Path, options: Sequence[Schedule]) -> Schedule | None:
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["schedule"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # absent, or torn by a killed process: tune again
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None  # absent, torn, or somebody else's: tune again
     return found if isinstance(found, dict) else None
-
-
-def _save(path: Path, best: Schedule, name: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.tmp")
-    part.write_text(json.dumps({"kernel": name, "schedule": asdict(best)}), encoding="utf-8")
-    part.replace(path)
