@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fxscope.errors import MissingError, UsageError, described
+from fxscope.names import ENV_DEBUG
 from fxscope.passes.aten import Table, decomposition_table
 from fxscope.passes.partition import Benefit, Partition, partition
 from fxscope.passes.private import private
@@ -41,7 +44,8 @@ class Lowered:
     def coverage(self) -> float:
         """Share of the compute nodes that the target runs, 0 to 1."""
         total = len(self.partition.phases)
-        return sum(len(island.nodes) for island in self.partition.kept) / total if total else 0.0
+        run = [island for island in self.partition.kept if f"island_{island.index}" in self.executables]
+        return sum(len(island.nodes) for island in run) / total if total else 0.0
 
 
 def lower(
@@ -51,6 +55,7 @@ def lower(
     kind: str = "inference",
     benefit: Benefit | None = None,
     components: bool = False,
+    on_failure: Callable[[str, GraphModule, Exception], None] | None = None,
 ) -> Lowered:
     """Partition a functional ATen graph and compile its islands.
 
@@ -60,9 +65,10 @@ def lower(
         kind: ``forward``, ``backward`` or ``inference``, for reports.
         benefit: See ``partition``; None keeps every island that computes anything.
         components: See ``partition``.
+        on_failure: Told the name of an island that the target does not compile, the island and why; it then runs eagerly.
 
     Raises:
-        fxscope.errors.FxscopeError: The target cannot compile an island.
+        fxscope.errors.FxscopeError: The target cannot compile an island, and there is no ``on_failure``.
     """
     parts = partition(gm, target.supports, benefit=benefit, components=components)
     module = split(gm, parts)
@@ -72,7 +78,13 @@ def lower(
             name = str(node.target)
             island = module.get_submodule(name)
             inputs = [value.meta.get("val") for value in island.graph.find_nodes(op="placeholder")]
-            executable = target.compile(island, inputs)
+            try:
+                executable = target.compile(island, inputs)
+            except Exception as error:
+                if on_failure is None:
+                    raise
+                on_failure(name, island, error)
+                continue
             made.executables[name] = executable
             setattr(module, name, _call_module(executable))
     module.recompile()
@@ -91,7 +103,8 @@ def make_backend(
 ) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
     """A backend for ``torch.compile(model, backend=make_backend(target))``, for inference and training.
 
-    A graph of which the target supports nothing runs eagerly, and a warning says so once, with the commonest reasons.
+    A graph of which the target supports nothing runs eagerly, and a warning says so once, with the commonest reasons. So does an
+    island that the target does not compile, and everything where the target cannot run (with FXSCOPE_DEBUG set, its error is raised).
 
     Args:
         target: Where islands run.
@@ -106,11 +119,20 @@ def make_backend(
     lowered: list[Lowered] = []
     feature = f"the backend fxscope_{target.name}"
 
+    def failed(name: str, island: GraphModule, error: Exception) -> None:
+        if isinstance(error, MissingError):  # of the machine: the same for all islands, and told once
+            text = f"{target.name}: everything runs eagerly: {error}"
+        else:
+            nodes = count(sum(node.op == "call_function" for node in island.graph.nodes), "node")
+            text = f"{target.name}: {name} of {nodes} runs eagerly: {described(error)}"
+        warnings.warn(text, stacklevel=2)
+
     def compiler(kind: str) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
         def build(gm: GraphModule) -> Callable[..., Any]:
-            made = lower(target, gm, kind=kind, benefit=benefit, components=components)
+            failure = None if os.environ.get(ENV_DEBUG) else failed
+            made = lower(target, gm, kind=kind, benefit=benefit, components=components, on_failure=failure)
             lowered.append(made)
-            if not made.executables and made.partition.phases:
+            if not made.partition.kept and made.partition.phases:
                 warnings.warn(nothing_supported(target.name, made), stacklevel=2)
             if on_report is not None:
                 on_report(made)
@@ -124,7 +146,9 @@ def make_backend(
 
         return compile_graph
 
-    def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def backend(gm: GraphModule, inputs: Sequence[Any], **given: Any) -> Callable[..., Any]:
+        if given:
+            raise UsageError(f"fxscope_{target.name} takes no {' or '.join(sorted(given))}")
         from fxscope.passes.joint import partition_function
 
         aot_autograd = private("torch._dynamo.backends.common.aot_autograd", feature)

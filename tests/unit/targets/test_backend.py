@@ -159,3 +159,47 @@ def benchmark():
     cpp_fused_add_relu_0(x)
 """
     assert count_launches(code) == 4
+
+
+class Failing(Toy):
+    """Compiles no island that holds a product, or none at all."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def compile(self, island, example_inputs):
+        if isinstance(self.error, MissingError) or any("addmm" in str(node.target) for node in island.graph.nodes):
+            raise self.error
+        return super().compile(island, example_inputs)
+
+
+def test_an_island_that_is_not_compiled_runs_eagerly_with_the_reason(monkeypatch):
+    model, x = network(), torch.randn(3, 4)
+    backend = make_backend(Failing(ValueError("no such tile\nand more")))
+    with (
+        torch.no_grad(),
+        pytest.warns(UserWarning, match=r"toy: island_\d+ of \d nodes? runs eagerly: ValueError: no such tile$"),
+    ):
+        torch.testing.assert_close(torch.compile(model, backend=backend)(x), model(x))
+    assert backend.lowered[0].partition.kept
+    assert backend.lowered[0].coverage == 0
+    monkeypatch.setenv("FXSCOPE_DEBUG", "1")
+    torch._dynamo.reset()
+    with torch.no_grad(), pytest.raises(Exception, match="no such tile"):
+        torch.compile(model, backend=make_backend(Failing(ValueError("no such tile"))))(x)
+
+
+def test_where_the_target_cannot_run_everything_runs_eagerly_with_the_reason():
+    model, x = network(), torch.randn(3, 4)
+    backend = make_backend(Failing(MissingError("toy: plug it in")))
+    with torch.no_grad(), pytest.warns(UserWarning, match="everything runs eagerly: toy: plug it in") as told:
+        torch.testing.assert_close(torch.compile(model, backend=backend)(x), model(x))
+    assert len({str(one.message) for one in told}) == 1
+    assert backend.lowered[0].coverage == 0
+
+
+@pytest.mark.parametrize("given", [{"options": {"fast": True}}, {"mode": "max-autotune"}])
+def test_what_a_backend_does_not_take_is_named(given):
+    with pytest.raises(Exception, match=f"fxscope_toy takes no {next(iter(given))}"):
+        torch.compile(lambda x: x.relu(), backend=make_backend(Toy()), **given)(torch.ones(2))
