@@ -6,6 +6,7 @@ RECORDING_SUFFIX = ".fxscope"
 SESSION_FILE = "session.json"
 OUTPUT_FILE = "output.log"
 TENSOR_DIR = "tensors"
+NOTEBOOK_KERNEL = "ipykernel_launcher.py"  # what runs in a notebook: a program that nobody can start by hand
 LOG_PREFIX = "dedicated_log_torch_trace_"  # PyTorch's own name for a trace log; tlparse looks for it
 
 # `artifact` events that fxscope adds to the trace logs. All carry JSON payloads (encoding "json").

@@ -16,11 +16,13 @@ import time
 from typing import Any
 
 from fxscope.capture.launchers import restarted, task
-from fxscope.names import LOG_PREFIX, RECORDING_SUFFIX, SESSION_FILE
+from fxscope.names import LOG_PREFIX, NOTEBOOK_KERNEL, RECORDING_SUFFIX, SESSION_FILE
 
 
 def default_folder(script: str, now: float | None = None) -> str:
-    """``./<script>-<YYYYmmdd-HHMMSS>.fxscope``, with a number added where that is taken."""
+    """``./<script>-<YYYYmmdd-HHMMSS>.fxscope``, with a number added where that is taken; a notebook is named by the notebook."""
+    if os.path.basename(script) == NOTEBOOK_KERNEL:
+        script = os.environ.get("JPY_SESSION_NAME") or "notebook"  # Jupyter's server says which, others do not
     last = os.path.basename(os.path.abspath(script))  # of "dir/" and "." the folder's name
     stem = os.path.splitext(last)[0] if script != "-" else "stdin"
     stem = stem or "program"
@@ -103,7 +105,7 @@ def _task_files() -> tuple[str, str] | None:
 def _others(folder: str) -> tuple[int, list[tuple[int | None, str | None]]]:
     """Of the tasks of our job: the exit code of one that has failed (0 for none), and process and machine of those that still run."""
     ours = _task_files()
-    failed, running = 0, []
+    failed, running = 0, list[tuple[int | None, str | None]]()
     for name in sorted(os.listdir(folder)) if ours is not None else ():
         if ours is None or not name.startswith(ours[0]):
             continue

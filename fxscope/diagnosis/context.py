@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fxscope.names import EVENT_EAGER, EVENT_LIMIT
+from fxscope.names import EVENT_EAGER, EVENT_LIMIT, NOTEBOOK_KERNEL
 from fxscope.recording.records import Artifact, Compile, ShapeEvent
 from fxscope.recording.state import split_number
 from fxscope.recording.userline import is_user_file
@@ -130,7 +130,7 @@ class Context:
         session = self.recording.session
         if session.argv:
             first = session.argv[0]
-            if first == "-":  # standard input, which is gone
+            if first == "-" or self.of_notebook:  # standard input, which is gone; cells
                 return "SCRIPT"
             launched = (
                 first != "-m"
@@ -145,6 +145,11 @@ class Context:
             if outer is not None and not outer.file.startswith("<"):
                 return shlex.quote(outer.file)
         return "SCRIPT"
+
+    @property
+    def of_notebook(self) -> bool:
+        """The program was a notebook's kernel."""
+        return os.path.basename((self.recording.session.argv or [""])[0]) == NOTEBOOK_KERNEL
 
     @cached_property
     def options(self) -> str:
@@ -165,6 +170,8 @@ class Context:
         return f"fxscope try --what {shlex.quote(change)} {self.options}{self.script}"
 
     def _run_again(self, then: str) -> str:
+        if self.of_notebook:  # whose cells record again: with fxscope.record(): ...
+            return f"fxscope {then}"
         # Without names: `run` takes a new folder each time, and what comes behind it reads the newest one.
         return f"fxscope run --headless {self.options}{self.script} && fxscope {then}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import linecache
 import os
 import stat
 from functools import lru_cache
@@ -39,9 +40,14 @@ class Statement(msgspec.Struct, kw_only=True):
 def _source(path: str) -> tuple[str, ast.Module | None]:
     """Text and tree of a Python file; ("", None) where it is absent, strange or too large.
 
-    Logs name paths, and a log can be a stranger's: only regular ``.py`` files are opened, and they are only parsed.
+    Logs name paths, and a log can be a stranger's: only regular ``.py`` files are opened, and they are only parsed. The cells
+    of a notebook and what is typed at a prompt are no files: where this process is theirs, ``linecache`` has the text.
     """
     try:
+        cell = linecache.cache.get(path)
+        if cell is not None and len(cell) == 4 and not os.path.exists(path):
+            text = "".join(cell[2])
+            return text, _within_reach(ast.parse(text))
         if not path.endswith(".py"):
             return "", None
         status = os.stat(path)

@@ -96,6 +96,18 @@ def test_default_folder_never_repeats(tmp_path: Path, monkeypatch: pytest.Monkey
     assert second == first.replace(".fxscope", "-2.fxscope")
 
 
+@pytest.mark.parametrize(("told", "stem"), [(None, "notebook"), ("/home/me/my model.ipynb", "my model")])
+def test_default_folder_of_a_notebook(
+    told: str | None, stem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    if told is not None:
+        monkeypatch.setenv("JPY_SESSION_NAME", told)
+    kernel = "/venv/lib/python3.11/site-packages/ipykernel_launcher.py"
+    assert Path(default_folder(kernel, 0)).name.startswith(f"{stem}-19")
+
+
 @pytest.mark.parametrize(("script", "stem"), [(".", "here"), ("train/", "train"), ("-", "stdin"), (".py", ".py")])
 def test_default_folder_of_what_is_no_file(
     script: str, stem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

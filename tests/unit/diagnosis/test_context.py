@@ -54,6 +54,14 @@ def test_a_program_from_standard_input_cannot_be_named() -> None:
     assert context([], None, (typed,)).script == "SCRIPT"
 
 
+def test_a_notebook_is_recorded_again_by_its_cells() -> None:
+    """Nobody can start its kernel by hand: the command compares what the cells have recorded since."""
+    kernel = context(["/venv/lib/site-packages/ipykernel_launcher.py", "-f", "/tmp/tmp1.json"])
+    assert kernel.diff_command() == "fxscope diff 'my run'"
+    assert kernel.check_command("--max-recompiles 0") == "fxscope check --max-recompiles 0"
+    assert kernel.try_command("dynamic") == "fxscope try --what dynamic SCRIPT"
+
+
 def test_a_run_that_is_compared_has_the_options_of_the_first() -> None:
     """Another backend breaks, recompiles and fails otherwise; what is only watched is no part of it."""
     settings = {"recompile_limit": 64, "inductor.cpp.simdlen": None, "log_file_name": "a b"}
