@@ -43,7 +43,7 @@ class Schedule:
         ahead: Ask for the next row of a persistent program to be brought into the cache; needs no registers.
         hints: evict_last on large loads.
         early: It may be started before the kernel ahead has ended, where kernels can.
-        depth, stages: matmul: elements of the sum that a step takes, and steps that are loaded ahead.
+        depth, stages: matmul: elements of the sum that a step takes, and steps that are loaded ahead. several: ``depth`` of its sums.
     """
 
     form: Form
@@ -72,6 +72,7 @@ class Schedule:
         if self.form == "matmul":
             return f"matmul, tiles of {self.tile}x{self.block}, {self.depth} deep, {self.warps} warps, {self.stages} stages{', early' * self.early}"
         words = [self.form, f"block {self.block}", f"{self.warps} warps"]
+        words += [f"{self.depth} deep"] * bool(self.depth)
         words += [f"{self.tile} rows a tile"] * (self.tile > 1) + [f"{self.chunks} chunks"] * (self.chunks > 1)
         words += ["window"] * self.window + [f"{self.programs} programs"] * bool(self.programs)
         words += [self.live] * (self.live != "keep") + [f"weights {self.weights}"] * (self.weights != "reload")

@@ -39,11 +39,23 @@ class Siblings(Nest):
         self.rows, self.cols = (), ()
 
     def formulations(self) -> list[Schedule]:
-        """How many elements of a pointwise member a program takes, the number to take untimed first."""
+        """How much of a member a program takes, what to take untimed first.
+
+        ``block`` elements of a pointwise member; of a sum ``tile`` results, ``depth`` elements of the sum at a time.
+        """
         total = sum(nest.row_count * nest.col_count for nest in self.members)
         block = max(128, min(1024, power_of_two(-(-total // (2 * SMS)))))
         sizes = dict.fromkeys([(block, 4), (256, 4), (512, 4), (1024, 4), (1024, 8)])
-        return [Schedule("several", *size) for size in sizes]
+        results = sum(nest.row_count for nest in self.members if nest.reductions)
+        if not results:
+            return [Schedule("several", *size) for size in sizes]
+        tile = 8 if results < 16 * SMS else 16
+        sums = dict.fromkeys([(tile, 512), (8, 512), (16, 512), (8, 128), (16, 128), (32, 64)])
+        return [
+            *(Schedule("several", block, 4, tile=tile, depth=depth) for tile, depth in sums),
+            *(Schedule("several", *size, tile=tile, depth=512) for size in list(sizes)[1:]),
+            Schedule("several", 1024, 8, tile=16, depth=512),
+        ]
 
 
 def launches(plan: Plan, products: Mapping[int, Kernel]) -> list[list[Kernel]]:
@@ -125,16 +137,12 @@ def _order(needs: Mapping[int, set[int]]) -> list[int]:
 
 def member_schedule(nest: Nest, schedule: Schedule) -> Schedule:
     """How a member is written where the launch has a schedule."""
-    first = candidates(nest)[0]
+    first = replace(candidates(nest)[0], warps=schedule.warps)
     if first.form == "flat":
-        block = min(schedule.block, max(power_of_two(nest.col_count), 128))
-    elif (
-        first.form == "loop" and first.tile > 1
-    ):  # a sum along an outer dimension: 64 bytes and more of a line at a time
-        return replace(first, block=min(power_of_two(nest.col_count), 512), tile=16, warps=schedule.warps)
-    else:
-        block = first.block
-    return replace(first, block=block, warps=schedule.warps)
+        return replace(first, block=min(schedule.block, max(power_of_two(nest.col_count), 128)))
+    if first.form == "loop" and first.tile > 1:  # a sum along an outer dimension
+        return replace(first, block=min(power_of_two(nest.col_count), schedule.depth), tile=schedule.tile)
+    return first
 
 
 def write_siblings(

@@ -59,7 +59,7 @@ def test_kernels_over_different_tensors_are_one_launch() -> None:
     (source,) = compiled.sources
     assert "4 kernels that need nothing of one another" in source.text
     assert source.text.count("@triton.jit") == 5
-    assert source.grid == (3 + 2 + 3 + 17,)  # columns in sixteens; blocks of 128
+    assert source.grid == (3 + 2 + 5 + 17,)  # blocks of 128; columns in eights
 
 
 @pytest.mark.parametrize("count", [2, 5])
@@ -73,6 +73,18 @@ def test_every_formulation_deals_each_program_to_its_member(count: int) -> None:
             return options[turn % len(options)]  # noqa: B023 -- called within this turn
 
         assert run(lambda *xs: tuple(x * (k + 2) for k, x in enumerate(xs)), *args, choose=nth).launches == 1
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_sums_are_taken_in_every_depth_and_width(turn: int) -> None:
+    def choose(nest: Any, *_: Any) -> Any:
+        options = candidates(nest)
+        kinds = list({(option.tile, option.depth): option for option in options}.values())
+        assert {option.tile for option in kinds} == {8, 16, 32}
+        return kinds[[1, 2, -1][turn]]
+
+    x, y = torch.randn(150, 40), torch.randn(3, 70, 9)
+    assert run(lambda x, y, z: (x.sum(0), torch.tanh(y).sum(1) * 2, z + 1), x, y, x, choose=choose).launches == 1
 
 
 def test_members_that_differ_in_names_alone_share_a_function_and_lines_know_all_their_nodes() -> None:
