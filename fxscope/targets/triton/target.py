@@ -34,6 +34,8 @@ class TritonTarget:
 
     def __init__(self) -> None:
         self.kind: Kind = "interpreted" if module.interpreting() else "measured"
+        if self.kind == "measured" and module.missing() is None:
+            module.hash_early()
 
     def unavailable(self) -> str | None:
         """None where islands can run; else what is missing."""
