@@ -15,6 +15,7 @@ from fxscope.targets.triton.executable import Compiled, TritonExecutable, first_
 from fxscope.targets.triton.schedule import candidates
 from fxscope.targets.triton.siblings import MAX_ARGUMENTS, Siblings, launches
 from tests.unit.triton.traced import graph
+from tests.unit.triton.tuning import PretendedCard, kernel
 
 CPU = torch.device("cpu")
 
@@ -167,3 +168,13 @@ def test_halves_between_words_stay_right_in_a_launch_of_several() -> None:
     compiled = run(lambda a, b: (a * 2, torch.relu(b)), base[1:], torch.randn(70))
     assert compiled.launches == 1
     assert "load_between" in compiled.sources[0].text
+
+
+def test_the_tuner_takes_a_launch_of_several_like_any_kernel() -> None:
+    x, y, n = torch.randn(40, 24), torch.randn(9, 64), torch.arange(3)
+    made = kernel(lambda x, y, n: (x.sum(0), y.t().contiguous() * 2, n + 1, n > 1), x, y, n)
+    assert isinstance(made.nest, Siblings)
+    best = made.options[3]
+    assert made.measure(PretendedCard({best: 1e-6}))[0] == best
+    assert set(made.said) == set(made.options)
+    assert [why for _, why in made.said.values() if why] == []

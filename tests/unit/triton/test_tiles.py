@@ -12,6 +12,7 @@ pytest.importorskip("triton")
 from fxscope.targets.triton.executable import Compiled, first_candidate
 from tests.unit.triton.every import run_every
 from tests.unit.triton.traced import graph
+from tests.unit.triton.tuning import PretendedCard, kernel
 
 CPU = torch.device("cpu")
 HALF = torch.bfloat16
@@ -93,3 +94,12 @@ def test_a_small_tile_takes_part_in_a_launch_of_several() -> None:
 
     assert forms(function, (48, 64), (256,), (48, 64)) == ["several"]
     run_every(function, (torch.randn(48, 64), torch.randn(256), torch.randn(48, 64)))
+
+
+def test_the_tuner_compares_tiles_with_the_plain_kernel() -> None:
+    made = kernel(transposed, torch.randn(40, 70), torch.randn(70, 40))
+    flat = next(option for option in made.options if option.form == "flat")
+    assert made.options[0].form == "tiles"
+    assert made.measure(PretendedCard({flat: 1e-6}))[0] == flat
+    assert set(made.said) == set(made.options)
+    assert [why for _, why in made.said.values() if why] == []
