@@ -6,7 +6,6 @@ import ast
 import os
 import re
 
-from fxscope.diagnosis.causes import in_library
 from fxscope.diagnosis.context import Context, user_place
 from fxscope.diagnosis.findings import Evidence, Finding
 from fxscope.diagnosis.program import (
@@ -72,7 +71,7 @@ def _empty(context: Context) -> list[Finding]:
     first = next(each for each in recording.compiles if each.status == "empty")
     file, line = user_place(first)
     broken = bool(recording.graph_breaks)
-    if any(not in_library(found) and found.user_line for found in recording.graph_breaks):
+    if any(is_user_file(found.file) for found in recording.graph_breaks):
         return []  # the breaks of the program's own lines say it, and what to do
     if not broken and is_user_file(first.file):
         return [_left_alone(context, first)]
