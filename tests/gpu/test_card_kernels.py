@@ -106,5 +106,6 @@ def test_the_generated_programs_agree_on_the_card() -> None:
 
 
 def test_every_formulation_agrees_on_the_card() -> None:
-    """What may be timed of norms, their backward, sums and chains, with every number of warps and registers."""
-    ended_well(start("-n", str(PROCESSES), "test_candidates.py", "test_misaligned.py"))
+    """What may be timed of norms, their backward, sums, chains, tiles and launches of several, with every number of warps and registers."""
+    files = ("test_candidates.py", "test_misaligned.py", "test_tiles.py", "test_siblings.py")
+    ended_well(start("-n", str(PROCESSES), *files))

@@ -14,21 +14,29 @@ pytest.importorskip("triton")
 from fxscope.targets.triton.executable import Compiled, TritonExecutable, first_candidate
 from fxscope.targets.triton.schedule import candidates
 from fxscope.targets.triton.siblings import MAX_ARGUMENTS, Siblings, launches
-from tests.unit.triton.traced import graph
+from tests.unit.triton.traced import DEVICE, INTERPRETED, graph, on_device
 from tests.unit.triton.tuning import PretendedCard, kernel
 
 CPU = torch.device("cpu")
 
 
+LIMITS = {torch.float32: 2e-6, torch.float64: 2e-6, torch.float16: 1e-3, torch.bfloat16: 1e-2}
+
+
 def run(function: Any, *args: torch.Tensor, choose: Any = first_candidate) -> Compiled:
-    """Interpreted, compared with eager."""
-    executable = TritonExecutable(graph(function, *args), args, choose, CPU, True)
+    """Compared with eager: whole numbers exactly, others by the norm of the difference."""
+    args = tuple(on_device(x) for x in args)
+    executable = TritonExecutable(graph(function, *args), args, choose, DEVICE, INTERPRETED)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         got = executable(*args)
     wanted = function(*args)
     for one, other in zip(got, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
-        torch.testing.assert_close(one, other)
+        assert (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
+        if one.is_floating_point():
+            assert float((one.double() - other.double()).norm() / other.double().norm()) <= LIMITS[one.dtype]
+        else:
+            assert torch.equal(one, other)
     assert executable.latest is not None
     return executable.latest
 
@@ -170,6 +178,7 @@ def test_halves_between_words_stay_right_in_a_launch_of_several() -> None:
     assert "load_between" in compiled.sources[0].text
 
 
+@pytest.mark.skipif(not INTERPRETED, reason="the pretended card interprets")
 def test_the_tuner_takes_a_launch_of_several_like_any_kernel() -> None:
     x, y, n = torch.randn(40, 24), torch.randn(9, 64), torch.arange(3)
     made = kernel(lambda x, y, n: (x.sum(0), y.t().contiguous() * 2, n + 1, n > 1), x, y, n)
