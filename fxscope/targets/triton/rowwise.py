@@ -227,15 +227,15 @@ def group_norm(
 def batch_norm(
     b: Builder, x: Ref, weight: Any, bias: Any, mean: Ref, var: Ref, momentum: Any, eps: float, *, packet: str, val: Any
 ) -> Any:
-    """Batch norm with the running statistics."""
+    """Batch norm with the running statistics, which a GPU also returns (on a CPU they come without elements)."""
     shape = [1 if d != 1 else x.shape[1] for d in range(len(x.dims))]
-    per = {
-        k: None if v is None else b.reshape(widened(b, v), shape)
-        for k, v in {"w": weight, "b": bias, "m": mean, "v": var}.items()
-    }
-    scale = b.map("tl.rsqrt({0} + {1})", per["v"], float(eps), name="rstd")
-    out = _affine(b, (widened(b, x) - per["m"]) * scale, per["w"], per["b"])
-    return b.cast(out, x.dtype), None, None
+    rstd = b.map("tl.rsqrt({0} + {1})", widened(b, var), float(eps), name="rstd")
+    centre, scale, w, shift = (
+        None if v is None else b.reshape(widened(b, v), shape) for v in (mean, rstd, weight, bias)
+    )
+    out = _affine(b, (widened(b, x) - centre) * scale, w, shift)
+    saved = (None, None) if 0 in val[1].shape else (b.cast(mean, val[1].dtype), b.cast(rstd, val[2].dtype))
+    return b.cast(out, x.dtype), *saved
 
 
 def _picked(b: Builder, x: Ref, target: Ref, name: str) -> Ref:

@@ -102,6 +102,11 @@ def _own_clauses(node: Any) -> list[Clause]:
     name = packet(node)
     out = []
     args = arguments(node)
+    results = [user for user in node.users if user.target is operator.getitem] or [node]
+    for seen in (*node.all_input_nodes, *results):
+        value = seen.meta.get("val")
+        if isinstance(value, torch.Tensor) and any(isinstance(size, int) and size == 0 for size in value.shape):
+            out.append(Clause("shape", f"{seen.name} of shape {tuple(value.shape)} has no elements"))
     if name == "aten.gather":
         index = args[2].meta["val"]
         if index.shape[args[1]] != 1 if index.dim() else False:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
 pytest.importorskip("triton")
+from fxscope.targets.backend import make_backend
 from fxscope.targets.triton.executable import TritonExecutable, first_candidate
+from fxscope.targets.triton.target import TritonTarget
 from tests.unit.triton.traced import DEVICE, INTERPRETED, graph, on_device
 
 
@@ -22,3 +26,33 @@ def test_a_library_call_after_a_merge_takes_no_kernels_place() -> None:
     got = TritonExecutable(graph(function, *args), args, first_candidate, DEVICE, INTERPRETED)(*args)
     for one, other in zip(got, function(*args), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_running_statistics_that_a_backward_needs() -> None:
+    """A GPU's batch norm returns them; a CPU's returns tensors of no elements, and is left to eager where those are used."""
+
+    def function(x: torch.Tensor, w: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.ops.aten._native_batch_norm_legit_no_training(x, w, None, mean, var, 0.1, 1e-5)
+
+    args = tuple(on_device(torch.rand(shape) + 0.5) for shape in ((2, 3, 4), (3,), (3,), (3,)))
+    traced = graph(lambda *given: function(*given), *args)
+    (norm,) = (node for node in traced.graph.nodes if "batch_norm" in str(node.target))
+    if INTERPRETED:
+        assert "of shape (0,) has no elements" in TritonTarget().supports(norm)[0].text
+        traced = graph(lambda *given: (function(*given)[0],), *args)
+    got = TritonExecutable(traced, args, first_candidate, DEVICE, INTERPRETED)(*args)
+    for one, other in zip(got, function(*args), strict=False):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_what_has_no_elements_is_left_to_eager() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x[:0] * 2, x[:, :0].sum(1) + 1, x[:, :0] @ x[:0], x[:0].sum(), x * 2
+
+    x = on_device(torch.randn(4, 5))
+    backend = make_backend(TritonTarget(), decompositions="none")
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error", UserWarning)  # "runs eagerly: ..." of an island that does not compile
+        got = torch.compile(function, backend=backend)(x)
+    for one, other in zip(got, function(x), strict=True):
+        torch.testing.assert_close(one, other)
