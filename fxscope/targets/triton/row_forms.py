@@ -148,31 +148,34 @@ def persistent(nest: Nest, fast: bool, hints: bool) -> list[Schedule]:
     rest = [s for s in out if s not in preferred]
     if half and block > 4096:  # one or two programs a multiprocessor: while one computes, nobody loads
         rest += [replace(s, ahead=True) for s in out if s.warps <= 8]
-    if len(nest.partials) * block == 2**15 and column_vectors(nest):
+    sums = len(nest.partials) * block  # half of the registers hold 2**15
+    if sums == 2**15 and column_vectors(nest):
         rest += _thin(nest, out[0])
-    return [*preferred, *rest]
+    ordered = [*preferred, *rest]
+    return sorted(ordered, key=lambda s: not _lean(s, half, sums)) if block >= 16384 else ordered
+
+
+def _lean(schedule: Schedule, half: bool, sums: int) -> bool:
+    """Of a row of 16 K elements and more: whether it is the kind that compiled to the fewest spilled registers, mostly none."""
+    s = schedule
+    crowded = sums >= 2**15
+    if crowded and (s.window or not half or s.block * s.chunks > 2**14):
+        return s.chunks >= 8
+    return (
+        s.live == "reread" and s.warps == 8 and s.chunks == 4 - 2 * crowded and s.ahead == half and s.weights != "hoist"
+    )
 
 
 def _thin(nest: Nest, one: Schedule) -> list[Schedule]:
-    """Where the sums over the rows fill half of the registers: in parts of which each thread holds 8 bytes, which spill nothing."""
+    """Where the sums over the rows fill half of the registers: in parts of which each thread holds 8 bytes, of which one or another spills nothing."""
     warps = 16
     block = 32 * warps * vector(nest) // 2
     groups = _residues(nest) if one.window else 1
-    vectors: tuple[Weights, ...] = ("shifted", "reload") if one.window else ("reload",)
-    thin = replace(
-        one,
-        block=block,
-        chunks=power_of_two(nest.col_count) // block,
-        warps=warps,
-        live="reread",
-        ahead=True,
-        programs=max(min(SMS, nest.row_count) // groups * groups, groups),
-    )
-    return [
-        replace(thin, weights=weights, hints=hints)
-        for weights in vectors
-        for hints in dict.fromkeys((thin.hints, False))
-    ]
+    programs = max(min(SMS, nest.row_count) // groups * groups, groups)
+    cut = replace(one, block=block, chunks=power_of_two(nest.col_count) // block, warps=warps, live="reread")
+    thin = replace(cut, weights="shifted" if one.window else "reload", ahead=True, programs=programs)
+    out = [thin, replace(thin, ahead=False), replace(thin, hints=False), replace(thin, weights="reload")]
+    return list(dict.fromkeys(out))
 
 
 def _registers(schedule: Schedule) -> list[int]:

@@ -31,6 +31,14 @@ def rmsnorm_backward(g: torch.Tensor, x: torch.Tensor, w: torch.Tensor, rstd: to
     return dx.to(x.dtype), (g * y).sum(0)
 
 
+def layernorm_backward(
+    g: torch.Tensor, x: torch.Tensor, w: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor
+) -> Tensors:
+    """The gradients of the rows, the weights and the biases: two sums along the rows, and two over them."""
+    backward = torch.ops.aten.native_layer_norm_backward.default
+    return backward(g, x, [x.shape[-1]], mean, rstd, w, w, [True, True, True])
+
+
 def bias_relu(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.relu(x + b)
 

@@ -7,7 +7,15 @@ import torch
 
 pytest.importorskip("triton")
 from tests.unit.triton import every
-from tests.unit.triton.every import as_if_large, bias_relu, layernorm, rmsnorm_backward, run_every, tensors
+from tests.unit.triton.every import (
+    as_if_large,
+    bias_relu,
+    layernorm,
+    layernorm_backward,
+    rmsnorm_backward,
+    run_every,
+    tensors,
+)
 
 HALF, FULL = torch.float16, torch.float32
 BACKWARD = {"programs", "reread", "hoist", "2 chunks", "4 chunks"}
@@ -58,14 +66,6 @@ def test_every_candidate_agrees_with_float64(case: str, monkeypatch: pytest.Monk
     ran = run_every(function, tensors(dtype, 0, *shapes))
     texts = " ".join(option.text() for option in ran)
     assert {word for word in among if word not in texts} == set()
-
-
-def layernorm_backward(
-    g: torch.Tensor, x: torch.Tensor, w: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor
-) -> tuple[torch.Tensor, ...]:
-    """The gradients of the rows, the weights and the biases: two sums along the rows, and two over them."""
-    backward = torch.ops.aten.native_layer_norm_backward.default
-    return backward(g, x, [x.shape[-1]], mean, rstd, w, w, [True, True, True])
 
 
 @pytest.mark.parametrize(("dtype", "cols", "chunks"), [(FULL, 8193, 16), (HALF, 8192 + 128, 8)])
