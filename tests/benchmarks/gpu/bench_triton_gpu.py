@@ -229,7 +229,12 @@ def main() -> None:
         "copy_gbps": round(copy_ceiling()),
     }
     print(facts, flush=True)
-    left_out = []
+    left_out: list[str] = []
+
+    def write() -> None:
+        found = {"facts": facts, "rows": bench.rows, "candidates": bench.candidates, "left_out": left_out}
+        options.out.write_text(json.dumps(found))
+
     for case in cases:
         if time.time() - begin > options.seconds:
             left_out.append(case.name)
@@ -240,14 +245,10 @@ def main() -> None:
             traceback.print_exc(limit=-4)
             bench.rows.append({"case": case.name, "group": case.group, "failed": brief(error)})
             print("FAILED", case.name, brief(error), flush=True)
-        if len(bench.rows) % 10 == 0 or case is cases[-1]:  # what was measured outlives a stop
-            rows = {"facts": facts, "rows": bench.rows, "candidates": bench.candidates, "left_out": left_out}
-            options.out.write_text(json.dumps(rows))
+        write()  # what was measured outlives a stop
     if left_out:
         print("left out for time:", "; ".join(left_out))
-    options.out.write_text(
-        json.dumps({"facts": facts, "rows": bench.rows, "candidates": bench.candidates, "left_out": left_out})
-    )
+    write()
 
 
 if __name__ == "__main__":
