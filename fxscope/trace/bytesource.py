@@ -17,7 +17,7 @@ COMPRESSED = (".gz", ".xz", ".zst")
 MAX_UNPACKED = int(os.environ.get("FXSCOPE_MAX_UNPACKED", 16 << 30))  # bytes; a zip bomb stops here
 _CHUNK = 1 << 20
 _LOOK_AGAIN = 5.0  # seconds between two questions how large a remote log is
-_OVERLAP = 256  # bytes that are fetched again, to see that a remote log was appended to and not replaced
+_OVERLAP = 256  # bytes that are read again, to see that a log was appended to and not replaced
 
 
 def allow_files(number: int) -> None:
@@ -53,6 +53,8 @@ class ByteSource:
         self._follow = not is_url(self.path) and not self.path.endswith(COMPRESSED)
         self.inode = 0
         self._copy: IO[bytes] | None = None  # of a remote log that may grow
+        self._end = b""  # the last bytes as they were read
+        self._replaced = False
         self._asked = time.monotonic()
         try:
             file = open(self.path, "rb") if self._follow else self._unpack()  # noqa: SIM115 - a copy stays open
@@ -74,34 +76,40 @@ class ByteSource:
         return self._follow
 
     def grow(self) -> int:
-        """Take in what was appended; the new size. A file that shrank or was replaced is left as it was read.
+        """Take in what was appended; the new size. A file that shrank or was replaced is left as it was read, for good.
 
         Raises:
-            UnreadableError: The file was replaced or shrank, so that what was read is no longer what is there.
+            UnreadableError: The file was replaced or shrank, so that what was read is no longer what is there. Cut in place and
+                written anew it may be longer than before: its end tells.
         """
         try:
             if not self._follow:
                 self._grow_remote()
                 return len(self.data)
-            at_path = os.stat(self.path)
-            if at_path.st_ino != self.inode or at_path.st_size < len(self.data):
-                raise UnreadableError(f"{self.path} was replaced while it was read; open it again")
-            if at_path.st_size > len(self.data):
+            at_path, known = os.stat(self.path), len(self.data)
+            self._replaced = self._replaced or at_path.st_ino != self.inode or at_path.st_size < known
+            if not self._replaced and at_path.st_size > known:
                 with open(self.path, "rb") as file:
-                    self._map(file)
+                    file.seek(known - len(self._end))
+                    # Zeros are what a network file system shows of bytes that it has not got yet.
+                    self._replaced = file.read(len(self._end)) != self._end and b"\0" not in self._end
+                    if not self._replaced:
+                        self._map(file)
+            if self._replaced:
+                raise UnreadableError(f"{self.path} was replaced while it was read; open it again")
         except OSError:
             pass  # the file vanished, or its store does not answer: what was mapped stays readable
         return len(self.data)
 
     def reaches(self, end: int) -> bool:
-        """Whether the bytes up to ``end`` can be touched: a file that was cut in place would kill the reader (SIGBUS)."""
+        """Whether the bytes up to ``end`` are those that were read: touching a file that was cut in place would kill us (SIGBUS)."""
         if not self._follow:
             return True
         try:
             at_path = os.stat(self.path)
         except OSError:
             return True  # unlinked, but still there for us
-        return at_path.st_ino != self.inode or at_path.st_size >= end
+        return at_path.st_ino != self.inode or (at_path.st_size >= end and not self._replaced)
 
     def let_go(self, start: int, end: int) -> None:
         """Unmap the pages between two offsets until they are read again: the file cache keeps them, this process need not."""
@@ -126,6 +134,7 @@ class ByteSource:
         if size:
             # The old map is dropped, not closed: another thread may still be reading from it.
             self.data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+            self._end = self.data[-_OVERLAP:]
 
     def _unpack(self) -> IO[bytes]:
         """Copy the unpacked bytes into an unlinked temporary file; a broken archive yields what came before the break."""

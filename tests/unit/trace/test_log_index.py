@@ -235,6 +235,34 @@ def test_replaced_file_is_told(tmp_path: Path) -> None:
         source.grow()
 
 
+def test_a_log_that_was_written_anew_in_place_is_not_taken_for_its_continuation(tmp_path: Path) -> None:
+    """Longer than before, or seen while it was shorter: neither its new bytes nor the old places are read any more."""
+    old, new = line("artifact", {"name": "old"}, "one\ntwo"), line("artifact", {"name": "new"}, "three") * 9
+    for cut in (False, True):
+        path = write(tmp_path, old)
+        index, _ = scanned(path)
+        assert index.text(0) == "one\ntwo"
+        if cut:
+            path.write_bytes(b"")
+            with pytest.raises(UnreadableError, match="replaced"):
+                index.source.grow()
+        path.write_bytes(new)  # the same file: its place on the disk is what it was
+        for _ in range(2):
+            with pytest.raises(UnreadableError, match="replaced"):
+                index.source.grow()
+        assert len(index.source) == len(old)
+        assert index.text(0) == ""
+        assert "was cut while it was read" in index.notes[-1]
+
+
+def test_bytes_that_a_network_file_system_shows_late_are_no_other_log(tmp_path: Path) -> None:
+    whole = line("artifact", {"name": "x"}, "one")
+    path = write(tmp_path, whole[:-20] + b"\0" * 20)
+    source = ByteSource(path)
+    path.write_bytes(whole * 2)
+    assert source.grow() == 2 * len(whole)
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
 def test_compressed(tmp_path: Path, suffix: str) -> None:
     import zstandard
