@@ -15,6 +15,7 @@ from fxscope.targets.triton.schedule import QUEUE, SHORT, SMS, Schedule, candida
 from fxscope.targets.triton.tiles import nest_of
 
 SMALL = 4 * 2**20  # bytes that a device moves while it launches one kernel
+SHORT_ROWS = 4096  # elements of the rows that a program holds at a time: 32 a thread
 MAX_ARGUMENTS = 120  # of one launch: a kilobyte of addresses
 
 
@@ -46,7 +47,8 @@ class Siblings(Nest):
         total = sum(nest.row_count * nest.col_count for nest in self.members)
         block = max(128, min(1024, power_of_two(-(-total // (2 * SMS)))))
         sizes = dict.fromkeys([(block, 4), (256, 4), (512, 4), (1024, 4), (1024, 8)])
-        results = sum(nest.row_count for nest in self.members if nest.reductions)
+        firsts = {nest: next(filter(_is_member, candidates(nest))) for nest in self.members}
+        results = sum(nest.row_count for nest, first in firsts.items() if first.form == "loop" and first.tile > 1)
         if not results:
             return [Schedule("several", *size) for size in sizes]
         tile = 8 if results < 16 * SMS else 16
@@ -89,11 +91,12 @@ def launches(plan: Plan, products: Mapping[int, Kernel]) -> list[list[Kernel]]:
 
 
 def _is_small(kernel: Kernel, plan: Plan) -> bool:
-    """Whether a kernel is over sooner than the next one is launched, and pointwise or a sum that is read block by block."""
+    """Whether a kernel is over sooner than the next one is launched, and can be written as a member."""
     if kernel.extern is not None:
         return False
     nest = nest_of(kernel, plan.axes)
-    if nest.partials or candidates(nest)[0].form not in ("flat", "loop", "tiles"):
+    first = next(filter(_is_member, candidates(nest)), None)
+    if nest.partials or first is None:
         return False
     # How many partial sums there are is not known before the kernel that makes them is written.
     unsized = sum(
@@ -101,7 +104,7 @@ def _is_small(kernel: Kernel, plan: Plan) -> bool:
         for value in kernel.values
         if value.memory is not None and value.strides and not value.memory.shape
     )
-    return traffic(nest) + unsized <= SMALL
+    return traffic(nest) + unsized <= SMALL and not (unsized and first.form == "row")
 
 
 def _memories(kernels: Sequence[Kernel]) -> set[Memory]:
@@ -135,9 +138,18 @@ def _order(needs: Mapping[int, set[int]]) -> list[int]:
     return list(order)
 
 
+def _is_member(schedule: Schedule) -> bool:
+    """Whether a formulation goes with others: blocks, tiles and loops, and short rows of which a program takes a few and no more."""
+    if schedule.form == "row":
+        bound = schedule.programs or schedule.chunks > 1 or schedule.weights != "reload"
+        return not bound and schedule.block * schedule.tile <= SHORT_ROWS
+    return schedule.form in ("flat", "tiles", "loop")
+
+
 def member_schedule(nest: Nest, schedule: Schedule) -> Schedule:
     """How a member is written where the launch has a schedule."""
-    first = replace(candidates(nest)[0], warps=schedule.warps)
+    first = next(filter(_is_member, candidates(nest)))
+    first = replace(first, warps=schedule.warps, maxnreg=None)
     if first.form == "flat":
         return replace(first, block=min(schedule.block, max(power_of_two(nest.col_count), 128)))
     if first.form == "loop" and first.tile > 1:  # a sum along an outer dimension

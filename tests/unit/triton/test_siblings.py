@@ -96,6 +96,30 @@ def test_sums_are_taken_in_every_depth_and_width(turn: int) -> None:
     assert run(lambda x, y, z: (x.sum(0), torch.tanh(y).sum(1) * 2, z + 1), x, y, x, choose=choose).launches == 1
 
 
+def normed(q, k, w, x):
+    """What an attention does to queries and keys, and rows that start anywhere."""
+    rms = (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-6) * w for y in (q, k))
+    return (*rms, torch.softmax(x, -1), x.sum(), (k + 1).half())
+
+
+def test_short_rows_are_one_launch_with_others() -> None:
+    args = torch.randn(3, 5, 64), torch.randn(7, 64), torch.randn(64), torch.randn(9, 77)
+    for turn in range(2):
+        compiled = run(normed, *args, choose=lambda nest, *_: candidates(nest)[-turn])  # noqa: B023 -- called within this turn
+        assert compiled.launches == 1
+        assert "rows of 64; row" in compiled.sources[0].text
+
+
+def test_long_rows_and_sums_down_them_stay_alone() -> None:
+    with FakeTensorMode():
+        long, w, short = torch.empty(4, 20000), torch.empty(256), torch.empty(600, 256)
+        compiled = written(lambda a, b, c: (torch.softmax(a, -1), torch.softmax(b, -1), c + 1), long, w, w.clone())
+        assert sorted(source.schedule.form for source in compiled.sources) == ["row", "several"]
+        compiled = written(lambda x, g, w: ((x * g).sum(0), torch.relu(x) * 2, w + 1), short, short.clone(), w)
+    assert [source.schedule.form for source in compiled.sources] == ["sums", "several"]
+    assert "parts" in compiled.sources[1].text  # they are added up beside the pointwise one
+
+
 def test_members_that_differ_in_names_alone_share_a_function_and_lines_know_all_their_nodes() -> None:
     args = [torch.randn(64) for _ in range(6)]
     compiled = run(lambda *xs: (*(x.to(torch.bfloat16) for x in xs[:5]), xs[5].to(torch.float16)), *args)
