@@ -95,7 +95,9 @@ def has_effect(node: Node) -> bool:
         return child is None or (child.training and any(True for _ in child.modules()) and _may_draw(child))
     target: Any = node.target
     if isinstance(target, torch._ops.OpOverload):
-        return torch.Tag.nondeterministic_seeded in target.tags or node.is_impure()
+        # torch knows of some overloads of its assertions only.
+        asserts = "::_assert" in target._schema.name
+        return asserts or torch.Tag.nondeterministic_seeded in target.tags or node.is_impure()
     if isinstance(target, torch._ops.HigherOrderOperator):
         return True  # its body may do anything
     name = target if isinstance(target, str) else getattr(target, "__name__", "")

@@ -170,3 +170,23 @@ def test_fp64_is_folded_and_frozen_here():
     fold, frozen = Stepper(gm, "conv-bn-fold,freeze", inputs, inference=True).run()
     assert [fold.status, frozen.status] == ["applied", "applied"]
     assert frozen.to_start.max_rel < 1e-12
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_norm_whose_statistics_are_used_stays(used):
+    class Native(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.bn = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+        def forward(self, x):
+            bn = self.bn
+            out = torch.ops.aten._native_batch_norm_legit_no_training.default(
+                self.conv(x), bn.weight, bn.bias, bn.running_mean, bn.running_var, 0.1, 1e-5
+            )
+            return (out[0], out[1]) if used else out[0]
+
+    module, x = stats(Native()), image(2, 3, 8, 8)
+    steps = Stepper(torch.fx.symbolic_trace(module), "shapes,conv-bn-fold", [x]).run()
+    assert [match.reason for match in steps[1].matches] == (["stats-used"] if used else [None])
+    assert steps[1].status == ("unchanged" if used else "applied")

@@ -254,3 +254,52 @@ def test_a_graph_that_computes_something_else_in_fp64_is_no_judge():
 
     (step,) = Stepper(symbolic_trace(Absorbs()), [wrong], [torch.linspace(0, 1, 50)]).run()
     assert step.status == "numbers"
+
+
+class Cancels(nn.Module):
+    """Loses digits in fp32: how many, the constant decides."""
+
+    def forward(self, x):
+        return (x + 1e4) - 1e4
+
+
+@pytest.mark.parametrize(("constant", "status"), [(1e4, "unchanged"), (2e5, "numbers"), (1e2, "applied")])
+def test_a_result_may_differ_as_long_as_it_is_no_further_from_the_truth(constant, status):
+    """In exact arithmetic all of these are x; twenty times the rounding error is no rounding."""
+
+    def changed(gm):
+        for node in gm.graph.nodes:
+            if node.op == "call_function":
+                node.args = (node.args[0], constant)
+        gm.recompile()
+        return gm
+
+    stepper = Stepper(symbolic_trace(Cancels()), [changed], [torch.linspace(0.1, 1, 101)], tolerances={"float32": 1e-7})
+    (step,) = stepper.run()
+    assert step.status == status
+    assert ("against fp64" in step.to_previous.text) == (status != "unchanged")
+
+
+def test_a_note_is_told_once_however_many_passes_meet_it():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(torch.mm, (x, x)))
+    stepper = Stepper(torch.fx.GraphModule(nn.Module(), graph), "dce,cse,dce", [torch.randn(2, 3)])
+    stepper.run()
+    assert len(stepper.notes) == len(set(stepper.notes)) > 0
+
+
+def test_what_a_pass_refused_stands_in_its_last_application():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.BatchNorm2d(4)).eval()
+    steps = Stepper(symbolic_trace(model), "conv-bn-fold", [torch.randn(1, 3, 8, 8)], single=True).run()
+    assert [[(match.applied, match.reason) for match in step.matches] for step in steps] == [
+        [(True, None), (False, "no-conv")]
+    ]
+
+
+def test_a_step_whose_graph_does_not_run_leaves_the_one_before():
+    gm, inputs = network()
+    stepper = Stepper(gm, [breaks_run], inputs)
+    (step,) = stepper.run()
+    assert step.status == "failed"
+    assert step.after is step.before
