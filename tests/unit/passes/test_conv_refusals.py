@@ -190,3 +190,24 @@ def test_a_norm_whose_statistics_are_used_stays(used):
     steps = Stepper(torch.fx.symbolic_trace(module), "shapes,conv-bn-fold", [x]).run()
     assert [match.reason for match in steps[1].matches] == (["stats-used"] if used else [None])
     assert steps[1].status == ("unchanged" if used else "applied")
+
+
+@pytest.mark.parametrize("looks_on", [False, True])
+def test_a_hooked_convolution_is_not_copied(looks_on):
+    """Its copy would call the hooks a second time."""
+
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.bn = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+        def forward(self, x):
+            y = self.conv(x)
+            return self.bn(y), y
+
+    module, x = stats(Shared()), image(2, 3, 8, 8)
+    if looks_on:
+        module.conv.register_forward_hook(lambda module, args, output: None)
+    steps = Stepper(torch.fx.symbolic_trace(module), "shapes,conv-bn-fold:duplicate", [x]).run()
+    assert [match.reason for match in steps[1].matches] == (["hook"] if looks_on else [None])
+    assert not looks_on or "which a copy of it would call twice" in steps[1].matches[0].text
