@@ -72,22 +72,63 @@ def launches(plan: Plan, products: Mapping[int, Kernel]) -> list[list[Kernel]]:
     for index, kernel in plan.kernels.items():
         unit = into.get(index, index)
         needs[unit] |= {into.get(need, need) for need in kernel.needs} - {unit}
-    units = {index: [plan.kernels[index]] for index in needs}
-    joined: list[int] = []
+    units = Units(needs)
+    joined: dict[int, tuple[list[Kernel], set[Memory]]] = {}
     for index, kernel in plan.kernels.items():
         if index in into or index in products or not kernel.stores or not _is_small(kernel, plan):
             continue
-        for first in joined:
-            few = len(_memories([*units[first], kernel])) <= MAX_ARGUMENTS
-            if few and not _reaches(needs, first, index) and not _reaches(needs, index, first):
-                units[first] += units.pop(index)
-                needs[first] |= needs.pop(index)
-                for unit, some in needs.items():
-                    needs[unit] = {first if need == index else need for need in some}
+        memories = _memories(kernel)
+        for first, (kernels, held) in joined.items():
+            if units.are_apart(first, index) and len(held | memories) <= MAX_ARGUMENTS:
+                units.join(first, index)
+                kernels.append(kernel)
+                held |= memories
                 break
         else:
-            joined.append(index)
-    return [units[index] for index in _order(needs)]
+            joined[index] = [kernel], memories
+    return [joined[index][0] if index in joined else [plan.kernels[index]] for index in units.order()]
+
+
+class Units:
+    """Launches and what each waits for, directly (``needs``) and through others (``before``: a bit for each of ``bits``)."""
+
+    def __init__(self, needs: dict[int, set[int]]) -> None:
+        self.needs = needs
+        self.bits = {unit: 1 << place for place, unit in enumerate(needs)}
+        self.before = dict.fromkeys(needs, 0)
+        for unit in self.order():
+            for need in needs[unit]:
+                self.before[unit] |= self.bits[need] | self.before[need]
+
+    def are_apart(self, one: int, other: int) -> bool:
+        """Whether neither waits for the other."""
+        return not (self.before[one] & self.bits[other] or self.before[other] & self.bits[one])
+
+    def join(self, first: int, other: int) -> None:
+        """Make two that are apart one launch, which goes by the name of the first."""
+        self.needs[first] |= self.needs.pop(other)
+        self.bits[first] |= self.bits.pop(other)
+        self.before[first] |= self.before.pop(other)
+        together = self.bits[first] | self.before[first]
+        for unit, some in self.needs.items():
+            if other in some:
+                self.needs[unit] = some - {other} | {first}
+            if self.before[unit] & self.bits[first]:
+                self.before[unit] |= together
+
+    def order(self) -> list[int]:
+        """An order in which each stands behind what it needs, else by their numbers."""
+        done: dict[int, None] = {}
+        for start in sorted(self.needs):
+            waiting = [start]
+            while waiting:
+                unit = waiting[-1]
+                ahead = sorted(self.needs[unit] - done.keys(), reverse=True)
+                if ahead:
+                    waiting += ahead
+                else:
+                    done[waiting.pop()] = None
+        return list(done)
 
 
 def _is_small(kernel: Kernel, plan: Plan) -> bool:
@@ -107,35 +148,9 @@ def _is_small(kernel: Kernel, plan: Plan) -> bool:
     return traffic(nest) + unsized <= SMALL and not (unsized and first.form == "row")
 
 
-def _memories(kernels: Sequence[Kernel]) -> set[Memory]:
-    read = {value.memory for kernel in kernels for value in kernel.values if value.memory is not None}
-    return read | {memory for kernel in kernels for _, memory, _ in kernel.stores}
-
-
-def _reaches(needs: Mapping[int, set[int]], late: int, early: int) -> bool:
-    """Whether one launch waits for another, directly or through others."""
-    waiting, seen = [late], {late}
-    while waiting:
-        for need in needs[waiting.pop()] - seen:
-            if need == early:
-                return True
-            seen.add(need)
-            waiting.append(need)
-    return False
-
-
-def _order(needs: Mapping[int, set[int]]) -> list[int]:
-    order: dict[int, None] = {}
-
-    def visit(index: int) -> None:
-        if index not in order:
-            for need in sorted(needs[index]):
-                visit(need)
-            order[index] = None
-
-    for index in sorted(needs):
-        visit(index)
-    return list(order)
+def _memories(kernel: Kernel) -> set[Memory]:
+    read = {value.memory for value in kernel.values if value.memory is not None}
+    return read | {memory for _, memory, _ in kernel.stores}
 
 
 def _is_member(schedule: Schedule) -> bool:

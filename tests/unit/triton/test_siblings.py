@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 pytest.importorskip("triton")
 from fxscope.targets.triton.executable import Compiled, TritonExecutable, first_candidate
 from fxscope.targets.triton.schedule import candidates
-from fxscope.targets.triton.siblings import MAX_ARGUMENTS, Siblings, launches
+from fxscope.targets.triton.siblings import MAX_ARGUMENTS, Siblings, Units, launches
 from tests.unit.triton.traced import DEVICE, INTERPRETED, graph, on_device
 from tests.unit.triton.tuning import PretendedCard, kernel
 
@@ -200,6 +201,37 @@ def test_halves_between_words_stay_right_in_a_launch_of_several() -> None:
     compiled = run(lambda a, b: (a * 2, torch.relu(b)), base[1:], torch.randn(70))
     assert compiled.launches == 1
     assert "load_between" in compiled.sources[0].text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_units_that_are_joined_wait_for_what_each_waited_for(seed: int) -> None:
+    """Against a search: who waits for whom after any joins, and an order that holds."""
+    chance = random.Random(seed)
+    count = chance.randint(2, 14)
+    needs = {unit: {need for need in range(unit) if chance.random() < 0.25} for unit in range(count)}
+    home = {unit: unit for unit in needs}
+    units = Units({unit: set(some) for unit, some in needs.items()})
+
+    def waits(late: int, early: int) -> bool:
+        members = [unit for unit, at in home.items() if at == late]
+        return any(home[need] == early or waits(home[need], early) for unit in members for need in needs[unit])
+
+    for _ in range(3 * count):
+        one, other = (chance.choice(list(units.needs)) for _ in range(2))
+        if one == other:
+            continue
+        assert units.are_apart(one, other) == (not waits(one, other) and not waits(other, one))
+        if units.are_apart(one, other):
+            units.join(one, other)
+            home = {unit: one if at == other else at for unit, at in home.items()}
+    order = units.order()
+    assert sorted(order) == sorted(set(home.values()))
+    assert all(order.index(home[need]) < order.index(home[unit]) for unit in needs for need in needs[unit])
+
+
+def test_a_long_chain_is_put_in_order() -> None:
+    count = 5000  # deeper than Python's stack
+    assert Units({0: {count - 1}, **{unit: {unit - 1} - {0} for unit in range(1, count)}}).order()[-1] == 0
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="the pretended card interprets")
