@@ -18,6 +18,7 @@ class Scaled(nn.Module):
         self.one = nn.Conv2d(4, 4, 3)
         self.two = nn.Conv2d(4, 4, 3)
         self.t = nn.Parameter(torch.randn(4, 1, 1))
+        self.register_buffer("count", torch.tensor(3))
         self.body = body
 
     def forward(self, x):
@@ -35,6 +36,8 @@ BODIES = {
     "const over conv": (lambda m, x: m.t / m.one(x), 0, ["alpha"]),
     "alpha on the convolution": (lambda m, x: torch.add(m.t, m.one(x), alpha=2), 0, ["alpha"]),
     "spatial factor": (lambda m, x: m.one(x) * x[:1, :, 1:-1, 1:-1], 0, ["not-constant"]),
+    "factor of more dimensions": (lambda m, x: m.one(x) * m.t.sum().reshape(1, 1, 1, 1, 1), 0, ["not-constant"]),
+    "integer factor": (lambda m, x: m.one(x) * m.count, 0, ["not-constant"]),
     "square": (lambda m, x: (lambda y: y * y)(m.one(x)), 0, ["not-constant"]),
     "rounded": (lambda m, x: torch.div(m.one(x), m.t, rounding_mode="floor"), 0, []),
 }
