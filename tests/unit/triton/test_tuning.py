@@ -10,8 +10,10 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
+from fxscope.targets.triton.agreement import LIMITS, limit
 from fxscope.targets.triton.schedule import LIBRARY, Schedule, candidates
-from fxscope.targets.triton.tune import Tuner
+from fxscope.targets.triton.trial import Bench
+from fxscope.targets.triton.tune import Tuner, tuned_path
 from tests.unit.triton.every import as_if_large, rmsnorm_backward, tensors
 from tests.unit.triton.tuning import CPU, Kernel, PretendedCard, kernel
 
@@ -167,6 +169,56 @@ def test_verify_still_judges_first(chain: Kernel) -> None:
     timed = tuner.measure(chain.nest, write, "kernel", chain.options, {})  # type: ignore[arg-type]
     assert [option for option, _ in timed] == [second, third]
     assert seen == ["kernel"] * 3
+
+
+def test_what_is_fed_by_another_kernel_is_not_verified(chain: Kernel) -> None:
+    """Its inputs are random here, not those of the program; it is compared with the plain one all the same."""
+    (load,) = [value for value in chain.nest.kernel.values if value.memory is not None]
+    assert load.memory is not None
+    load.memory.source = None
+    tuner = Tuner(CPU, lambda *_: None, lambda *_: "wrong", card(chain, 1e-6, 2e-6, 3e-6))
+    assert len(tuner.measure(chain.nest, chain.write, "kernel", chain.options, {})) == 3
+
+
+def test_sets_of_tensors_rotate_and_the_first_holds_what_is_given() -> None:
+    """Three, so that no cache holds the inputs; fewer of what is large. All keep what the memories of the program are past 16 bytes."""
+    (x,) = tensors(HALF, 3, (5, 64))
+    made = kernel(relu, x)
+    (memory,) = {value.memory for value in made.nest.kernel.values if value.memory is not None}
+    assert memory.misaligned == 6
+    pretended = PretendedCard({})
+    bench = Bench(pretended, CPU, {memory.name: x})
+    plain = made.options[0]
+    source = made.write(made.nest, plain)
+    run = bench.run(made.nest, source, pretended.build(source))
+    given = [bench.tensor(memory, False, copy) for copy in range(run.sets)]
+    assert run.sets == 3
+    assert given[0] is x
+    assert {one.data_ptr() % 16 for one in given} == {6}
+    assert len({one.data_ptr() for one in given}) == 3
+    assert not torch.equal(given[1], given[2])
+    run.start(3)  # the first set again
+    (out,) = run.outputs.values()
+    assert torch.equal(out, relu(x))
+
+
+def test_the_coarsest_dtype_says_how_far_apart_is_the_same() -> None:
+    def allowed(function: object, dtype: torch.dtype) -> float:
+        return limit(kernel(function, *tensors(dtype, 0, (3, 40))).nest, False)  # type: ignore[arg-type]
+
+    assert allowed(relu, FULL) == LIMITS[FULL]
+    assert allowed(relu, HALF) == LIMITS[HALF]
+    assert allowed(lambda x: x.float() + 1, HALF) == LIMITS[FULL]  # nothing is rounded to it
+    assert allowed(lambda x: (x.sum(-1, keepdim=True) + x).bfloat16().float() * 3, FULL) == LIMITS[torch.bfloat16]
+    assert allowed(lambda x: x > 0, FULL) == 0
+
+
+def test_a_choice_is_for_tensors_that_start_alike(chain: Kernel) -> None:
+    source = chain.write(chain.nest, chain.options[0])
+    aligned = tuned_path(source, chain.options, "card")
+    assert tuned_path(source, chain.options, "another card") != aligned
+    source.args[0].misaligned = 4
+    assert tuned_path(source, chain.options, "card") != aligned
 
 
 def test_tuning_leaves_the_programs_random_numbers_alone(chain: Kernel) -> None:
