@@ -102,7 +102,8 @@ def command(
         )
         click.echo(encode_document(document))
     else:
-        click.echo(f"graph {found.id}, stage {stage}: {count(len(module.graph.nodes), 'node')}, {device}")
+        part = "" if island is None else f", island {island} of {names[-1]}"
+        click.echo(f"graph {found.id}, stage {stage}{part}: {count(len(module.graph.nodes), 'node')}, {device}")
         _print(result, found.notes, swept)
     statuses = {row.status for row in result.rows}
     if statuses & {"wrong", "failed"}:

@@ -74,6 +74,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     Attributes:
         reference: What results were compared with: ``eager in float64``, or eager in the graph's own dtype and why.
         listings: Sources by executor.
+        nodes: By executor, for a target, the lines of the nodes that its sources speak of, by name.
         partitions: What each target runs of the graph.
     """
 
@@ -83,6 +84,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     machine: Machine
     notes: list[str]
     listings: dict[str, list[Listing]]
+    nodes: dict[str, dict[str, str]]
     partitions: dict[str, PartitionReport]
 
 
@@ -158,6 +160,7 @@ def compare(
         machine=machine,
         notes=notes,
         listings={name: list(item.listings) for name, item in ready.items()},
+        nodes={name: item.nodes for name, item in ready.items() if item.nodes},
         partitions={name: item.partition for name, item in ready.items() if item.partition is not None},
     )
 

@@ -20,6 +20,7 @@ class BenchDocument(msgspec.Struct, kw_only=True):
     Attributes:
         reference: What the results were compared with.
         listings: Sources by executor, with ``--sources``.
+        nodes: By target, the line of each node that its sources speak of, by name; with ``--sources``.
     """
 
     schema: Literal["fxscope.bench/1"] = "fxscope.bench/1"
@@ -34,6 +35,7 @@ class BenchDocument(msgspec.Struct, kw_only=True):
     notes: list[str]
     sweep: Sweep | None = None
     listings: dict[str, list[Listing]] | None = None
+    nodes: dict[str, dict[str, str]] | None = None
 
 
 def bench_document(
@@ -59,4 +61,5 @@ def bench_document(
         notes=[*notes, *found.notes],
         sweep=sweep,
         listings=found.listings if sources else None,
+        nodes=found.nodes if sources else None,
     )

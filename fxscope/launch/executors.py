@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from fxscope.errors import MissingError
 from fxscope.passes.aten import to_aten
@@ -12,7 +14,7 @@ from fxscope.passes.cost import ASSUMED, Machine, benefit_of, eager_seconds
 from fxscope.passes.partition_report import PartitionReport, report
 from fxscope.targets.backend import lower, nothing_supported
 from fxscope.targets.registry import target as find_target
-from fxscope.targets.target import Kind, Listing, Target
+from fxscope.targets.target import Executable, Kind, Listing, Target
 from fxscope.words import count
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ class Executor:
         modelled: Modelled seconds of one call, None where the time is measured.
         note: What a reader of the row must know.
         partition: What a target runs of the graph, None for the reference executors.
+        nodes: By name the line of every node of the graph that ``listings`` speak of; empty for the reference executors.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Executor:
     note: str = ""
     listings: tuple[Listing, ...] = ()
     partition: PartitionReport | None = None
+    nodes: dict[str, str] = field(default_factory=dict)
 
 
 def prepare(
@@ -103,9 +107,32 @@ def prepare(
         launches=sum(item.launches for item in lowered.executables.values()) + rest[0],
         modelled=modelled,
         note=note,
-        listings=tuple(listing for item in lowered.executables.values() for listing in item.listings()),
+        listings=tuple(_titled(lowered.executables)),
         partition=report(aten, lowered.partition, lowered.coverage),
+        nodes=node_lines(aten),
     )
+
+
+def _titled(executables: Mapping[str, Executable]) -> Iterator[Listing]:
+    """The sources of all islands, with the island's number in the title where there are several."""
+    for name, executable in executables.items():
+        for listing in executable.listings():
+            title = f"{name.replace('_', ' ')}: {listing.title}" if len(executables) > 1 else listing.title
+            yield msgspec.structs.replace(listing, title=title)
+
+
+def node_lines(gm: GraphModule) -> dict[str, str]:
+    """By name a line for every node that computes: ``relu: f32[4, 16] = aten.relu.default(add)``."""
+    from fxscope.graph.arguments import call_text
+    from fxscope.graph.histogram import short_target
+    from fxscope.graph.table import shape_text
+    from fxscope.passes.fx_records import records
+
+    return {
+        node.name: f"{node.name}: {shape_text(node)} = {short_target(node.target)}({call_text(node)})"
+        for node in records(gm).nodes
+        if node.op == "call_function"
+    }
 
 
 def _eager_rest(module: GraphModule, executables: Any) -> tuple[int, Callable[[Machine], float]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fxscope.errors import CheckFailed, described
+from fxscope.targets.provenance import kernel_nodes, lines_to_nodes
 from fxscope.targets.target import Clause, Cost, Kind, Listing
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Inductor:
         # A copy: torch.compile marks what it compiles. Fresh Dynamo state, so that earlier graphs leave no guards behind.
         compiled = torch.compile(_plain(island), backend="inductor", dynamic=False, fullgraph=False)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), kernel_nodes() as nodes_of:
                 _, codes = run_and_get_code(compiled, *[_clone(value) for value in example_inputs])
         except Exception as error:
             raise CheckFailed(f"Inductor: {described(error)}") from error
@@ -111,7 +112,13 @@ class Inductor:
                 return compiled(*inputs)
 
         listings = [
-            Listing(title=f"Inductor output {at}", language="python", text=code) for at, code in enumerate(codes)
+            Listing(
+                title=f"Inductor output {at}",
+                language="python",
+                text=code,
+                lines_to_nodes=lines_to_nodes(code, nodes_of),
+            )
+            for at, code in enumerate(codes)
         ]
         return ReferenceExecutable(call, sum(map(count_launches, codes)), listings)
 

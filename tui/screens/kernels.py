@@ -16,11 +16,11 @@ from ..graph_rows import node_text
 from ..npu_text import npu_blocks, op_rows
 from ..spans import Cell
 from ..totals_text import bar
-from ..widgets.code_view import CodeView, Mark
 from ..widgets.document import Document
 from ..widgets.line_view import LineView
 from ..widgets.virtual_table import Column, Rows, VirtualTable
 from .job_view import JobView
+from .kernel_sources import KernelSources
 from .passes import number_text
 from .pick import PickScreen, PromptScreen
 from .view import fact
@@ -46,12 +46,12 @@ class KernelsView(JobView):
     KernelsView #kernels-table { height: 2fr; min-height: 5; max-height: 10; }
     KernelsView #kernels-below { height: 3fr; border-top: solid $surface-lighten-2; }
     KernelsView #kernels-notes { width: 1fr; }
-    KernelsView #kernels-left, KernelsView #kernels-right { width: 1fr; display: none; }
-    KernelsView #kernels-right { border-left: solid $surface-lighten-2; }
+    KernelsView #kernels-sources { width: 1fr; display: none; }
     KernelsView.-npu #kernels-table { height: 1fr; max-height: 100%; }
     KernelsView.-npu #kernels-below { height: 1fr; }
-    KernelsView.-source #kernels-left, KernelsView.-source #kernels-right { display: block; }
-    KernelsView.-source #kernels-notes { display: none; }
+    KernelsView.-source #kernels-sources { display: block; }
+    KernelsView.-source #kernels-notes, KernelsView.-source #kernels-table { display: none; }
+    KernelsView.-source #kernels-below { border-top: none; }
     """
 
     def __init__(self) -> None:
@@ -62,16 +62,13 @@ class KernelsView(JobView):
         self._npu = False  # the NPU's report instead of the comparison
         self._document: Mapping[str, Any] = {}
         self._rows: Sequence[Mapping[str, Any]] = ()
-        self._names: list[str] = []  # names, in the order of the lines on the left
-        self._listing: Mapping[str, Any] | None = None
 
     def body(self) -> ComposeResult:
         """Table, notes, two sources."""
         yield VirtualTable(id="kernels-table").add_class("body")
         with Horizontal(id="kernels-below", classes="body"):
             yield Document(id="kernels-notes")
-            yield CodeView(id="kernels-left")
-            yield CodeView(id="kernels-right")
+            yield KernelSources(id="kernels-sources")
 
     @property
     def table(self) -> VirtualTable:
@@ -79,9 +76,9 @@ class KernelsView(JobView):
         return self.query_one("#kernels-table", VirtualTable)
 
     @property
-    def right(self) -> CodeView:
-        """The source of the chosen executor."""
-        return self.query_one("#kernels-right", CodeView)
+    def sources(self) -> KernelSources:
+        """One source beside its nodes."""
+        return self.query_one(KernelSources)
 
     def arguments(self) -> list[str]:
         """``fxscope bench PATH --graph ID --executors ... --json``, or ``fxscope npu report PATH --graph ID --json``."""
@@ -128,9 +125,9 @@ class KernelsView(JobView):
             Column("", 16, keep=4),
             Column("speed-up", right=True, keep=6),
             Column("GB/s", right=True, keep=6),
-            Column("of peak", right=True, keep=5),
+            Column("of peak", right=True, keep=6),
             Column("max |err|", right=True, keep=7),
-            Column("launches", right=True, keep=3),
+            Column("launches", right=True, keep=7),
             Column("note", flex=True, keep=8),
         )
         slowest = {
@@ -138,16 +135,7 @@ class KernelsView(JobView):
             for kind in ("measured", "modelled", "interpreted")
         }
         self.table.show(Rows(columns, [_cells(row, slowest) for row in self._rows]))
-        self.tell(
-            fact("graph", f"{document.get('graph', self.compile_key)} {document.get('stage', '')}"),
-            *(
-                [fact("island", f"{self.island} of {self.executors.split(',')[-1]}", "accent")]
-                if self.island is not None
-                else []
-            ),
-            fact("on", document.get("device", "?")),
-            [("bars and speed-ups compare rows of one kind only", "dim")],
-        )
+        self._tell_comparison()
         notes = self.query_one(Document)
         notes.show(blocks(document), keep=False)
         compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
@@ -159,6 +147,20 @@ class KernelsView(JobView):
                 lambda found: notes.show([*blocks(document), *fusion_blocks(*found)]),
                 group="fusions",
             )
+
+    def _tell_comparison(self) -> None:
+        """The line above the table."""
+        document = self._document
+        self.tell(
+            fact("graph", f"{document.get('graph', self.compile_key)} {document.get('stage', '')}"),
+            *(
+                [fact("island", f"{self.island} of {self.executors.split(',')[-1]}", "accent")]
+                if self.island is not None
+                else []
+            ),
+            fact("on", document.get("device", "?")),
+            [("bars and speed-ups compare rows of one kind only", "dim")],
+        )
 
     def do_npu(self) -> None:
         """What each op costs on the NPU, and when."""
@@ -260,39 +262,37 @@ class KernelsView(JobView):
         compile_ = self.snapshot.compile(self.compile_key) if self.snapshot else None
         if compile_ is None:
             return
-        self._listing = listing
+        known = self._document.get("nodes") or {}
+        lowered = known.get(name) or (next(iter(known.values()), None) if name == "inductor" else None)
+        written = (self._document.get("listings") or {}).get("inductor") or []
+        inductor = written[0] if written and name != "inductor" else None
 
-        def show(lines: list[tuple[str, str]]) -> None:
+        def show(nodes: Mapping[str, str]) -> None:
             self.add_class("-source")
-            self._names = [name for name, _ in lines]
-            self.query_one("#kernels-left", CodeView).show("\n".join(text for _, text in lines))
-            self.right.show(str(listing.get("text", "")), str(listing.get("language", "python")))
-            self.right.focus()
+            self.sources.show(listing, nodes, inductor)
+            below = ", Inductor's kernel for them below" if self.sources.has_class("-inductor") else ""
             self.tell(
-                fact("source", f"{name}: {listing.get('title', '')}"), [("nodes left, source right; esc back", "dim")]
+                fact("source", f"{name}: {listing.get('title', '')}"),
+                [(f"nodes left{below}, source right; esc back", "dim")],
             )
 
-        def read() -> list[tuple[str, str]]:
+        def read() -> Mapping[str, str]:
+            if lowered:
+                return dict(lowered)
             graph = store.graph(compile_, *stage)
-            return [(node.name, node_text(node)) for node in graph.nodes if node.op not in ("placeholder", "get_attr")]
+            return {node.name: node_text(node) for node in graph.nodes if node.op not in ("placeholder", "get_attr")}
 
         self.load(read, show, group="source")
 
     def follow(self, view: LineView) -> None:
         """Mark the nodes that a line of the source computes."""
-        if view is not self.right or self._listing is None:
-            return
-        lines = self._listing.get("lines_to_nodes") or {}
-        names = set(lines.get(str(self.right.line_number), ()) or lines.get(self.right.line_number, ()))
-        left = self.query_one("#kernels-left", CodeView)
-        left.mark({number: Mark("\u25b6", "accent") for number, name in enumerate(self._names, 1) if name in names})
-        if left.marks:
-            left.to_line(min(left.marks))
+        self.sources.follow(view)
 
     def back(self) -> bool:
         """Close the sources."""
         if self.has_class("-source"):
             self.remove_class("-source")
+            self._tell_comparison()
             self.table.focus()
             return True
         if self._npu and self.job is None:
