@@ -11,6 +11,7 @@ from fxscope.targets.triton.schedule import BIG, SMS, Schedule, half_outputs, po
 from fxscope.targets.triton.values import Values
 
 LEAST = 8  # elements along both dimensions from which a tile pays
+SMALL_PART = 4  # so much smaller than the largest, a tensor in another order is no reason for tiles
 
 
 class Tiled(Nest):
@@ -53,7 +54,9 @@ def nest_of(kernel: Kernel, axes: Axes) -> Nest:
     across = [found for access in accesses if (found := _across(plain, access))]
     if not across or any(kind != "full" for _, _, kind in targets) or not any(a.cols[-1] == 1 for a in accesses):
         return plain
-    _, dimension = max(across)
+    size, dimension = max(across)
+    if SMALL_PART * size < max(plain.big(access.memory) for access in accesses if access.memory):
+        return plain  # it comes from the cache, whichever way it is read
     tiled = Tiled(plain, set(plain.column_axes(dimension)))
     stored = [tiled.target(position) for position in range(len(kernel.stores))]
     fits = len(tiled.cols) == 1 and tiled.rows[-1] >= LEAST and all(kind == "full" for _, _, kind in stored)

@@ -91,6 +91,11 @@ def test_a_tile_needs_eight_elements_along_both_dimensions_and_neighbours_to_rea
     assert forms(lambda x, y: x[:, ::2] * y, (40, 80), (40, 40)) == ["flat"]
 
 
+def test_a_small_table_in_another_order_is_read_across() -> None:
+    assert forms(lambda x, table: x + table.t(), (64, 32, 48), (48, 32)) == ["flat"]
+    assert forms(lambda x, table: x + table.t(), (2, 32, 48), (48, 32)) == ["tiles"]
+
+
 def test_a_small_tile_takes_part_in_a_launch_of_several() -> None:
     def function(x, y, z):
         return x.t().contiguous() + 1, y.to(torch.bfloat16), z.view(8, 6, 4, 16).permute(0, 2, 3, 1).contiguous()
