@@ -13,6 +13,7 @@ from fxscope.passes.no_ops import is_no_op
 from fxscope.passes.order import is_compute
 from fxscope.passes.partition import Island, Partition, assign_phases, connected_parts
 from fxscope.passes.split import boundary
+from fxscope.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -204,7 +205,7 @@ def _what_if(gm: GraphModule, partition: Partition, most: int) -> list[WhatIf]:
         fewer = {node: failing for node, failing in partition.clauses.items() if node not in freed}
         now, moved = _count(nodes, fewer, partition)
         change, saved = now - islands, moved - crossing
-        how = f"{-change} fewer islands" if change < 0 else f"{change} more islands" if change else "as many islands"
+        how = count(abs(change), f"{'fewer' if change < 0 else 'more'} island") if change else "as many islands"
         size = f"{abs(saved):,} bytes {'fewer' if saved < 0 else 'more'}" if saved else "the same bytes"
         found.append(
             WhatIf(
