@@ -134,6 +134,8 @@ def regroup(build: Builder, ref: Ref, view: Node) -> Ref:
         return Ref(ref.value, tuple(dims), build)
     if name in ("aten.permute", "aten.transpose", "aten.t", "aten.numpy_T"):
         order = list(range(len(ref.dims)))
+        if not order:
+            return ref  # of a scalar PyTorch takes 0 and -1 for dimensions
         if name == "aten.permute":
             order = [d % len(order) for d in view.args[1]]
         elif name == "aten.transpose":

@@ -56,3 +56,26 @@ def test_what_has_no_elements_is_left_to_eager() -> None:
         got = torch.compile(function, backend=backend)(x)
     for one, other in zip(got, function(x), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_dimensions_of_a_scalar() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        s = x.sum()
+        rows = s.transpose(0, -1).softmax(-1) + s.sum(0) + s.amax(-1) + s.mean(0, keepdim=True) + s.t() + s.permute(())
+        return (
+            rows,
+            s.cumsum(0) * 2,
+            s.flip(0) + 1,
+            s.var(0, correction=0) * 2,
+            s.argmax(0),
+            s.max(0)[0] + 1,
+            s.squeeze(0) + 1,
+        )
+
+    x = on_device(torch.randn(5))
+    backend = make_backend(TritonTarget(), decompositions="none")
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error", UserWarning)
+        got = torch.compile(function, backend=backend)(x)
+    for one, other in zip(got, function(x), strict=True):
+        torch.testing.assert_close(one, other)
