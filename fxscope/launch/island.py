@@ -32,7 +32,9 @@ def cut_island(
     island = next((item for item in islands if item.index == index), None)
     if island is None:
         listed = ", ".join(f"{item.index} ({count(len(item.nodes), 'node')})" for item in islands[:12])
-        raise UsageError(f"{target.name} has no island {index} here; there are {listed or 'none'}")
+        raise UsageError(
+            f"no island {index} of {target.name} (the last executor says whose islands are counted); there are: {listed or 'none'}"
+        )
     wanted = set(boundary(island.nodes)[0])
     kept: dict[Node, Any] = {}
 
