@@ -280,7 +280,7 @@ class Writer(Reductions, Products, Ahead, Tiles):
             self.put(f"cols{suffix} = {f'{k} * BLOCK + ' if k else ''}tl.arange(0, BLOCK)")
             self.put(f"mask{suffix} = cols{suffix} < inner")
             parts.append(Part(suffix, f"cols{suffix}", f"mask{suffix}", f"mask{suffix}"))
-        self.put("edge = tl.arange(0, 2 * VEC)")
+        self.put(f"edge = tl.arange(0, {self.ends})")
         self.put("cols_edge = tl.where(edge < VEC, edge, head + inner + edge - VEC)")
         self.put("mask_edge = tl.where(edge < VEC, edge < head, cols_edge < N)")
         return [*parts, Part("_edge", "cols_edge", "mask_edge", "mask_edge", edge=True)]
@@ -288,7 +288,7 @@ class Writer(Reductions, Products, Ahead, Tiles):
     def _accumulators(self, parts: list[Part]) -> None:
         for value in self.nest.partials:
             for part in parts:
-                size = "2 * VEC" if part.edge else "BLOCK"
+                size = self.ends if part.edge else "BLOCK"
                 self.put(
                     f"{self.names[value]}{part.suffix} = tl.zeros([{size}], {self._accumulator(value)})", value.node
                 )

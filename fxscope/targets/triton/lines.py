@@ -59,6 +59,8 @@ class Lines:
         self.last = max((nest.level[v] for v in nest.kernel.values), default=0)
         self.flat = schedule.form == "flat"
         self.two_d = schedule.tile > 1
+        # Elements of the tensor that holds the two ends of a row. A warp of them takes fewer registers beside many small parts.
+        self.ends = "32" if schedule.chunks >= 8 else "2 * VEC"
         self.vec = vector(nest)
         self.fills = Fills(nest)
         self.sizes: dict[str, int] = {}  # constants that one formulation alone has

@@ -108,9 +108,7 @@ class Reductions(Values):
         text = self._reduced(value, part)
         axis = "axis=1, keep_dims=True" if self.two_d else "axis=0"
         if self.nest.kinds[arg] in ("row", "scalar"):
-            text = (
-                f"tl.broadcast_to({text}, {'[TILE, BLOCK]' if self.two_d else '[2 * VEC]' if part.edge else '[BLOCK]'})"
-            )
+            text = f"tl.broadcast_to({text}, {'[TILE, BLOCK]' if self.two_d else f'[{self.ends}]' if part.edge else '[BLOCK]'})"
         elif self.nest.kinds[arg] == "col" and self.two_d:
             text = f"tl.broadcast_to({text}, [TILE, BLOCK])"
         if part.mask and not self._is_neutral(value):

@@ -167,15 +167,20 @@ def _lean(schedule: Schedule, half: bool, sums: int) -> bool:
 
 
 def _thin(nest: Nest, one: Schedule) -> list[Schedule]:
-    """Where the sums over the rows fill half of the registers: in parts of which each thread holds 8 bytes, of which one or another spills nothing."""
-    warps = 16
-    block = 32 * warps * vector(nest) // 2
+    """Where the sums over the rows fill half of the registers: in small parts, so that one or another spills nothing.
+
+    With 8 warps and parts of 2,048 elements, or 16 warps whose threads hold 8 bytes of a part.
+    """
+    n, block = power_of_two(nest.col_count), 32 * 16 * vector(nest) // 2
     groups = _residues(nest) if one.window else 1
     programs = max(min(SMS, nest.row_count) // groups * groups, groups)
-    cut = replace(one, block=block, chunks=power_of_two(nest.col_count) // block, warps=warps, live="reread")
-    thin = replace(cut, weights="shifted" if one.window else "reload", ahead=True, programs=programs)
-    out = [thin, replace(thin, ahead=False), replace(thin, hints=False), replace(thin, weights="reload")]
-    return list(dict.fromkeys(out))
+    weights: Weights = "shifted" if one.window else "reload"
+    lean = replace(one, live="reread", weights=weights, programs=programs)
+    wide = replace(lean, block=2048, chunks=n // 2048, warps=8)
+    thin = replace(lean, block=block, chunks=n // block, warps=16, ahead=True)
+    eights = [wide, replace(wide, ahead=True)]
+    sixteens = [thin, replace(thin, ahead=False), replace(thin, weights="reload")]
+    return list(dict.fromkeys([*eights, *sixteens] if one.window else [*sixteens, *eights]))
 
 
 def _registers(schedule: Schedule) -> list[int]:

@@ -305,7 +305,7 @@ class Values(Places):
             )
         self._say(value.node)
         if kind == "full" and self.nest.kinds[value] == "scalar":
-            shape = f"[{'TILE, ' if self.two_d else ''}{'2 * VEC' if part.edge else 'BLOCK'}]"
+            shape = f"[{'TILE, ' if self.two_d else ''}{self.ends if part.edge else 'BLOCK'}]"
             literal = _is_literal(value)
             text = (
                 f"tl.full({shape}, {text}, {triton_dtype(access.memory.dtype)})"
