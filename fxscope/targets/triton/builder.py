@@ -219,10 +219,18 @@ class Builder:
             if kind.startswith("arg"):
                 return Ref(self.const(0, dtype).value, kept, self)
             return Ref(self.map("{0}", ref, name=name).value, kept, self)
+        if set(self.axes.flat(reduced)) - set(self.axes.all(ref.value.dims)):
+            ref = self.widen(ref)
         name = name or kind
         return self.add(
             "reduce", dtype, kept, args=(ref.value,), expr=kind, reduced=reduced, partial=partial, name=name
         )
+
+    def widen(self, ref: Ref, name: str = "wide") -> Ref:
+        """The same number along axes that the value does not know, of an expanded one: the kernel runs over them too."""
+        wide = self.map("{0}", ref, name=name)
+        wide.value.dims = ref.dims
+        return Ref(wide.value, ref.dims, self)
 
     def pick(self, ref: Ref, dim: int, at: Ref, name: str = "picked") -> Ref:
         """Per row its element at the column ``at`` (of the same rank, size 1 along ``dim``); 0 where there is no such column.

@@ -204,10 +204,7 @@ def apply(node: Node, name: str, build: Builder, loader: Loader) -> tuple[Ref | 
                     f"{node.name} = {name}: shape {build.axes.shape(ref.dims)}, expected {tuple(seen.shape)}"
                 )
         if set(build.axes.all(ref.dims)) != set(build.axes.all(ref.value.dims)) and not ref.value.partial:
-            # The same number along an axis that the value does not know: the kernel has to run over that axis too.
-            wide = build.map("{0}", ref, name=f"wide{position or ''}")
-            wide.value.dims = ref.dims
-            ref = Ref(wide.value, ref.dims, build)
+            ref = build.widen(ref, f"wide{position or ''}")
         if (
             position == 0
             and not ref.value.partial

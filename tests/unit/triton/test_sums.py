@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -41,3 +43,23 @@ def test_sums_along_and_down_the_rows(function: object, shape: tuple[int, ...]) 
     got = TritonExecutable(graph(function, *args), args, first_candidate, DEVICE, INTERPRETED)(*args)
     for one, other in zip(got, function(*args), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+EXPANDED: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, ...]]] = {
+    "of a row": (lambda x: (x * 2).expand(3, 6).sum(), (6,)),
+    "of a column": (lambda x: (x * 2).expand(4, 6).sum(1), (4, 1)),
+    "mean": (lambda x: (x * 2).expand(4, 6).mean(), (4, 1)),
+    "down, after a reduction": (lambda x: (x.sum(1, keepdim=True) * 2).expand(4, 6).sum(0) + x, (4, 6)),
+    "along, after a reduction": (lambda x: (x.sum(1, keepdim=True) * 2).expand(4, 6).sum(1), (4, 6)),
+    "many rows": (lambda x: (x * 2).expand(600, 6).sum(0), (1, 6)),
+    "of a scalar": (lambda x: (x.sum() * 2).expand(4, 6).sum(1), (4, 6)),
+    "in the middle": (lambda x: (x * 2).unsqueeze(1).expand(5, 3, 6).reshape(15, 6).sum(0), (5, 6)),
+}
+
+
+@pytest.mark.parametrize("case", EXPANDED)
+def test_what_is_expanded_counts_as_often(case: str) -> None:
+    function, shape = EXPANDED[case]
+    x = on_device(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
+    (got,) = TritonExecutable(graph(function, x), (x,), first_candidate, DEVICE, INTERPRETED)(x)
+    torch.testing.assert_close(got, function(x), rtol=1e-4, atol=1e-4)
