@@ -31,7 +31,7 @@ from tests.unit.triton.tuning import kernel
 
 cuobjdump, dtype, cols = sys.argv[1], getattr(torch, sys.argv[2]), int(sys.argv[3])
 made = kernel(layernorm_backward, *tensors(dtype, 0, (132, cols), (132, cols), (cols,), (132, 1), (132, 1)))
-for option in made.options[:4]:
+for option in made.options[:5]:
     Path("kernel.cubin").write_bytes(compile_binary(made.write(made.nest, option), (9, 0)).kernel.asm["cubin"])
     told = subprocess.run(
         [cuobjdump, "--dump-resource-usage", "kernel.cubin"], capture_output=True, text=True, check=True
@@ -60,7 +60,7 @@ def test_two_sums_over_wide_rows_do_not_spill(dtype: str, cols: int, tmp_path: P
     )
     assert done.returncode == 0, done.stderr[-3000:]
     counts = [int(count) for count in done.stdout.split()]
-    assert counts[0] <= 2  # taken untimed; Triton 3.6 spills none, 3.7 two
+    assert counts[0] <= 8  # taken untimed; of those before, up to 488
     assert counts[-1] == 0  # may win
 
 
