@@ -255,7 +255,7 @@ def test_one_island_with_its_inputs():
     island, given = cut_island(gm, inputs, Part(), 1)
     with torch.no_grad():
         torch.testing.assert_close(island(*given)[0], gm(*inputs))
-    with pytest.raises(module.FxscopeError, match="no island 7 of .*; there are: 0 "):
+    with pytest.raises(module.FxscopeError, match=r"no island 7 of .*; there are: 0 "):
         cut_island(gm, inputs, Part(), 7)
 
 
