@@ -109,3 +109,9 @@ def test_every_formulation_agrees_on_the_card() -> None:
     """What may be timed of norms, their backward, sums, chains, tiles and launches of several, with every number of warps and registers."""
     files = ("test_candidates.py", "test_misaligned.py", "test_tiles.py", "test_siblings.py")
     ended_well(start("-n", str(PROCESSES), *files))
+
+
+def test_what_once_went_wrong_agrees_on_the_card() -> None:
+    """Names that meet, sums of what is expanded, kernels that take another's place, chains of hundreds of ops."""
+    files = ("test_names.py", "test_sums.py", "test_plan.py", "test_long_chains.py")
+    ended_well(start("-n", str(PROCESSES), *files))
