@@ -22,8 +22,9 @@ def hand_over(program: Program) -> None:
     """Run the program to its end in our terminal: that the app failed is no reason to stop it."""
 
     def show(data: bytes) -> None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        with contextlib.suppress(OSError):  # the terminal is gone, or nobody reads the pipe: output.log has it
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
 
     program.on_end = lambda code: None
     print("fxscope: the app failed; the program goes on without it, in this terminal", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -106,13 +107,21 @@ class Program:
             # A progress bar leaves its line open as well, and goes back to its beginning.
             asks = not data.endswith(b"\n") and b"\r" not in data.rpartition(b"\n")[2]
             self._prompt_since = time.monotonic() if asks else None
-            self.on_output(data)
+            self._show(data)
         code = self._process.wait()
         self.code = 128 - code if code < 0 else code
         if self._log is not None:
             self._log.close()
         self._ended.set()
         self.on_end(self.code)
+
+    def _show(self, data: bytes) -> None:
+        try:
+            self.on_output(data)
+        except Exception:  # noqa: BLE001 - it is reported, and the program must not wait for ever for somebody who reads
+            self.on_output = lambda data: None
+            with contextlib.suppress(OSError):  # standard error may be what is gone
+                traceback.print_exc()
 
     def _keep(self, data: bytes) -> None:
         if self._log is None or self.log_problem:

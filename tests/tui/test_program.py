@@ -55,6 +55,21 @@ def test_a_signal_is_128_plus_n(tmp_path):
     assert session.program.wait() == 128 + signal.SIGKILL
 
 
+def test_a_reader_that_fails_keeps_nobody_waiting(tmp_path, capfd):
+    """The terminal that shows it may be gone: the program is read on to its end, which all who wait are told."""
+    session = Session(tmp_path, "for _ in range(20000): print('x' * 9)\nraise SystemExit(3)")
+
+    def show(_data: bytes) -> None:
+        raise OSError(5, "Input/output error")
+
+    session.program.on_output = show
+    session.program.start()
+    assert session.program._ended.wait(LIMIT)
+    assert session.program.wait() == 3
+    assert len((tmp_path / OUTPUT_FILE).read_bytes()) == 20000 * 11  # a terminal ends a line with two bytes
+    assert capfd.readouterr().err.count("\nOSError: [Errno 5]") == 1
+
+
 def test_output_is_kept_byte_for_byte(tmp_path):
     session = Session(tmp_path, r"import sys; sys.stdout.buffer.write(b'\x1b[31mred\x1b[0m \xff\n' * 500)")
     session.program.start()
