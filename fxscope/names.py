@@ -1,9 +1,14 @@
-"""Names that the recorder writes and the reader looks for. This module imports nothing."""
+"""Names that the recorder writes and the reader looks for. This module imports nothing of ours."""
 
 from __future__ import annotations
 
+import re
+
 RECORDING_SUFFIX = ".fxscope"
 SESSION_FILE = "session.json"
+TASK_FILE = re.compile(
+    r"session\.json\.(?P<job>[0-9a-f]{16})\.(?P<life>[0-9a-f]{8})\.(?P<rank>\d+)$"
+)  # of a task: who it is, how it ended
 OUTPUT_FILE = "output.log"
 TENSOR_DIR = "tensors"
 NOTEBOOK_KERNEL = "ipykernel_launcher.py"  # what runs in a notebook: a program that nobody can start by hand

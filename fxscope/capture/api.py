@@ -12,7 +12,7 @@ from typing import Any
 
 from fxscope.capture.options import Options
 from fxscope.capture.recorder import ACTIVE, Recorder, start_recording
-from fxscope.capture.session import default_folder, end_session, new_session, write_session
+from fxscope.capture.session import end_session, new_folder, new_session, take_folder, write_session
 from fxscope.capture.tracelog import warn
 
 
@@ -48,9 +48,8 @@ class _Session:
 
     def __init__(self, path: str | os.PathLike[str] | None, options: Options) -> None:
         script = sys.argv[0] if getattr(sys, "argv", None) and sys.argv[0] else "python"
-        folder = os.path.abspath(os.fspath(path)) if path is not None else default_folder(script)
-        os.makedirs(folder, exist_ok=True)
-        if os.listdir(folder):
+        folder = os.path.abspath(os.fspath(path)) if path is not None else new_folder(script)
+        if not take_folder(folder, alone=True):
             raise FileExistsError(f"{folder} is not empty; record into another folder")
         self._session = new_session(list(sys.argv), [sys.executable, *sys.argv], script, options.changed())
         self._pid = os.getpid()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from typing import NamedTuple
 
 # torchrun (and whoever follows it); Slurm's srun; Open MPI; MPICH, Intel MPI and Cray.
 _VARIABLES = (
@@ -16,11 +17,11 @@ _VARIABLES = (
 # Who names a job: its names, all of them needed, then rank and size as in _VARIABLES. The first that is there whole decides:
 # of a launcher in a launcher the inner one (torchrun in a step of Slurm's), and of mpirun's tasks only some are in such a step.
 _JOBS = (
-    (("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"), "RANK", "WORLD_SIZE"),
+    (("TORCHELASTIC_RUN_ID",), "RANK", "WORLD_SIZE"),
     (("PMIX_NAMESPACE",), "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     (("SLURM_JOB_ID", "SLURM_STEP_ID"), "SLURM_PROCID", "SLURM_NTASKS"),
 )
-_REQUEUED = "SLURM_RESTART_COUNT"  # a job that is started again keeps its names
+_REQUEUED = "SLURM_RESTART_COUNT"  # a job that Slurm starts again keeps its names
 _UNNAMED = "none"  # torchrun's id of every run without --rdzv-id or --standalone
 
 
@@ -39,32 +40,43 @@ def launched_as() -> tuple[int | None, int | None]:
     return None, None
 
 
-def task() -> tuple[str, int] | None:
-    """The job that this process is a task of, and its rank there; None where nobody names the job, or this is its only task.
+class Task(NamedTuple):
+    """One of the tasks of a job that its launcher names.
 
-    The job is a digest of what its tasks have in common and those of another have not, so that it may be part of a file's name.
-    Where the tasks meet (MASTER_ADDR, MASTER_PORT) is no name: the next run meets there too.
+    Attributes:
+        job: A digest of what all tasks of the job have in common and those of another have not, in each of its lives.
+        life: A digest of what tells a start of the job from another, as far as all tasks of a start say the same.
+        rank: Its number in the job.
+        restarts: Whether the launcher starts tasks again without telling all of them so: a rank that was there before is of an
+            earlier life then.
+    """
+
+    job: str
+    life: str
+    rank: int
+    restarts: bool
+
+
+def task() -> Task | None:
+    """The job that this process is a task of; None where nobody names the job, or this is its only task.
+
+    Where the tasks meet (MASTER_ADDR, MASTER_PORT) is no name: the next run meets there too. torchrun's
+    TORCHELASTIC_RESTART_COUNT does not tell a life: only the node whose worker failed counts, though all nodes start again.
     """
     for names, rank_name, size_name in _JOBS:
         values = [os.environ.get(name, "") for name in names]
         rank, size = os.environ.get(rank_name, ""), os.environ.get(size_name, "")
         if not (all(values) and rank.isdigit() and size.isdigit()):
             continue
-        if values[0] == _UNNAMED or int(size) < 2:
+        restarts = rank_name == "RANK"
+        if values[0] == _UNNAMED or (int(size) < 2 and not restarts):
             return None
-        told = "\0".join([*names, *values, os.environ.get(_REQUEUED, "")])
-        return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()[:16], int(rank)
+        return Task(_digest(*names, *values), _digest(size, os.environ.get(_REQUEUED, ""))[:8], int(rank), restarts)
     return None
 
 
-def restarted() -> str:
-    """What tells the recording of a job that was started again from that of its first start: ``-restart1``; "" for the first.
-
-    torchrun restarts all workers when one fails, Slurm a job whose node is lost or was preempted. All tasks of a restart say the same.
-    """
-    counts = (("-requeue", _REQUEUED), ("-restart", "TORCHELASTIC_RESTART_COUNT"))
-    told = [(word, os.environ.get(name, "")) for word, name in counts]
-    return "".join(f"{word}{count}" for word, count in told if count.isdigit() and int(count))
+def _digest(*told: str) -> str:
+    return hashlib.sha256("\0".join(told).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def is_unnamed_task() -> bool:

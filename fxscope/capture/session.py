@@ -7,38 +7,65 @@ and its rank: a line that says which process it is and on which machine, and whe
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import platform
+import re
 import socket
 import sys
 import time
 from typing import Any
 
-from fxscope.capture.launchers import restarted, task
-from fxscope.names import LOG_PREFIX, NOTEBOOK_KERNEL, RECORDING_SUFFIX, SESSION_FILE
+from fxscope.capture.launchers import task
+from fxscope.names import LOG_PREFIX, NOTEBOOK_KERNEL, RECORDING_SUFFIX, SESSION_FILE, TASK_FILE
 
 
-def default_folder(script: str, now: float | None = None) -> str:
-    """``./<script>-<YYYYmmdd-HHMMSS>.fxscope``, with a number added where that is taken; a notebook is named by the notebook."""
+def new_folder(script: str, now: float | None = None) -> str:
+    """Make ``./<script>-<YYYYmmdd-HHMMSS>.fxscope``, with a number added where that is taken; a notebook is named by the notebook.
+
+    Raises:
+        OSError: It cannot be made or written.
+    """
     if os.path.basename(script) == NOTEBOOK_KERNEL:
         script = os.environ.get("JPY_SESSION_NAME") or "notebook"  # Jupyter's server says which, others do not
     last = os.path.basename(os.path.abspath(script))  # of "dir/" and "." the folder's name
     stem = os.path.splitext(last)[0] if script != "-" else "stdin"
     stem = stem or "program"
-    base = f"{stem}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}"
-    name, number = base + RECORDING_SUFFIX, 1
-    while os.path.exists(name):
-        number += 1
-        name = f"{base}-{number}{RECORDING_SUFFIX}"
-    return os.path.join(os.getcwd(), name)
+    base = os.path.join(os.getcwd(), f"{stem}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}")
+    for number in itertools.count(1):
+        folder = f"{base}-{number}{RECORDING_SUFFIX}" if number > 1 else f"{base}{RECORDING_SUFFIX}"
+        # Whoever makes the folder has it: two runs of one second may both have seen that it was not there.
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+            return folder
+    raise AssertionError("unreachable")
 
 
-def folder_of(output: str) -> str:
-    """The folder that ``-o`` names; of a job that was started again one beside it, for the first start's is not touched."""
-    folder = os.path.abspath(output)
+def place_of(output: str) -> str | None:
+    """Take the folder that ``-o`` names; where an earlier life of our job has it, the next free one of ``<output>-restart1``, ``-restart2``, ...
+
+    Returns:
+        The folder; None where it is taken, and not by an earlier life of our job.
+
+    Raises:
+        OSError: It cannot be made or written.
+    """
+    folder, ours = os.path.abspath(output), task()
     stem = folder.removesuffix(RECORDING_SUFFIX)
-    return f"{stem}{restarted()}{folder[len(stem) :]}"
+    for number in itertools.count():
+        place = f"{stem}-restart{number}{folder[len(stem) :]}" if number else folder
+        if take_folder(place):
+            return place
+        if ours is None or not (number or _begun(place, f"{ours.job}.")):
+            return None
+        if not ours.restarts and _begun(place, f"{ours.job}.{ours.life}."):
+            return None  # this life's, and it has our rank already
+    raise AssertionError("unreachable")
+
+
+def _begun(folder: str, by: str) -> bool:
+    return any(name.startswith(f"{SESSION_FILE}.{by}") for name in os.listdir(folder))
 
 
 def new_session(argv: list[str], command: list[str], script: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -73,33 +100,38 @@ def new_session(argv: list[str], command: list[str], script: str, options: dict[
     }
 
 
-def take_folder(folder: str) -> bool:
+def take_folder(folder: str, alone: bool = False) -> bool:
     """Make a folder and take a place in it; False where it holds anything but what other tasks of our job have begun there.
+
+    Args:
+        folder: It may be there already.
+        alone: Do not share it with other tasks either.
 
     Raises:
         OSError: It cannot be made or written.
     """
     os.makedirs(folder, exist_ok=True)
-    begun, ours = os.listdir(folder), _task_files()
-    if ours is None:
-        return not begun
-    if begun and not any(name.startswith(ours[0]) for name in begun):
+    begun, ours = os.listdir(folder), None if alone else _task_files()
+    if begun and not (ours and any(name.startswith(ours[0]) for name in begun)):
         return False
-    try:
-        with open(os.path.join(folder, ours[1]), "x", encoding="utf-8") as file:
-            file.write(f"{os.getpid()} {socket.gethostname()}\n")
-    except FileExistsError:  # our rank of this job was recorded there already
+    try:  # "x": whoever makes the file has the place, however many have seen that it was not there
+        with open(os.path.join(folder, ours[1] if ours else SESSION_FILE), "x", encoding="utf-8") as file:
+            file.write(f"{os.getpid()} {socket.gethostname()}\n" if ours else "{}\n")
+    except FileExistsError:
+        return False
+    if ours and any(TASK_FILE.match(name) and not name.startswith(ours[0]) for name in os.listdir(folder)):
+        os.unlink(os.path.join(folder, ours[1]))  # another job, or another life of ours, began in the same moment
         return False
     return True
 
 
 def _task_files() -> tuple[str, str] | None:
-    """How the files of our job's tasks begin, and the name of our own; None where we are no task."""
+    """How the files of our job's tasks begin, in this life of it, and the name of our own; None where we are no task."""
     ours = task()
     if ours is None:
         return None
-    begin = f"{SESSION_FILE}.{ours[0]}."
-    return begin, f"{begin}{ours[1]}"
+    begin = f"{SESSION_FILE}.{ours.job}.{ours.life}."
+    return begin, f"{begin}{ours.rank}"
 
 
 def _others(folder: str) -> tuple[int, list[tuple[int | None, str | None]]]:
@@ -109,13 +141,15 @@ def _others(folder: str) -> tuple[int, list[tuple[int | None, str | None]]]:
     for name in sorted(os.listdir(folder)) if ours is not None else ():
         if ours is None or not name.startswith(ours[0]):
             continue
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            who, *code = file.read().splitlines() or [""]  # nothing yet: it begins just now
-        if code:
-            failed = failed or int(code[0])
+        with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
+            who, *code = file.read().splitlines() or [""]
+        # Half a file is of a task that begins or ends just now; a network file system shows zeros for what it has not got yet.
+        ended = re.match(r"-?\d+$", code[0]) if code else None
+        begun = re.match(r"(\d+) (\S+)$", who)
+        if ended:
+            failed = failed or int(ended[0])
         elif name != ours[1]:
-            pid, _, host = who.partition(" ")
-            running.append((int(pid), host) if pid else (None, None))
+            running.append((int(begun[1]), begun[2]) if begun else (None, None))
     return failed, running
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fxscope.diagnosis.trial import Change, Outcome
+
+
+CACHES = "caches"
 
 
 def program_of(ctx: click.Context, module: str | None, target: tuple[str, ...]) -> list[str]:
@@ -48,14 +52,19 @@ def folder_of(output: str | None, target: str, verb: str) -> Path:
     from fxscope.errors import UsageError
 
     stem = f"{Path(target).stem}-{verb}-{time.strftime('%Y%m%d-%H%M%S')}"
-    folder, number = Path(output or stem), 1
-    while folder.is_dir() and any(folder.iterdir()):
+    for number in itertools.count(1):
+        folder = Path(output or (stem if number == 1 else f"{stem}-{number}"))
+        try:
+            folder.mkdir(parents=True, exist_ok=output is not None)
+            free = not any(folder.iterdir())
+            (folder / CACHES).mkdir()  # whoever makes this has the folder, however many have seen that it was empty
+        except FileExistsError:
+            free = False
+        if free:
+            return folder
         if output:
             raise UsageError(f"{folder} is not empty; choose another place with -o, or remove it")
-        number += 1
-        folder = Path(f"{stem}-{number}")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    raise AssertionError("unreachable")
 
 
 class Rerunner:
@@ -73,7 +82,7 @@ class Rerunner:
 
         slug = re.sub(r"[^A-Za-z0-9.=-]+", "-", name)[:60]
         recording_path = self.folder / f"{self.number}-{slug}.fxscope"
-        caches = self.folder / "caches" / recording_path.stem
+        caches = self.folder / CACHES / recording_path.stem
         self.number += 1
         environment = {
             **os.environ,

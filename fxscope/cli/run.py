@@ -111,16 +111,15 @@ def command(
     The program behaves as without us: same output, exit code, signals and results. fxscope exits with its exit code.
     """
     from fxscope.capture.options import Options
-    from fxscope.capture.session import default_folder, folder_of, new_session
+    from fxscope.capture.session import new_session
 
     options = Options(backend, mode, dynamic, parse_settings(settings), save_tensors, time_launches, fusion_log)
     if save_tensors:
         require_safetensors()
     program, script = program_command(module, target, ctx.meta.get(LAUNCHER, False))
-    folder = folder_of(output) if output else default_folder(script)
-    if output and folder != os.path.abspath(output):
-        print(f"fxscope: the job was started again: recording to {os.path.relpath(folder)}", file=sys.stderr)
-    make_folder(folder)
+    folder = make_folder(output, script)
+    if folder is None:
+        ctx.exit(start(program, dict(os.environ)))
     written = [*(() if module is None else ("-m", module)), *target]
     session = new_session(written, program, script, options.changed())
     if headless or not sys.stdout.isatty():
@@ -203,38 +202,63 @@ def require_safetensors() -> None:
         raise MissingError("--save-tensors needs safetensors: pip install 'fxscope[tensors]'")
 
 
-def make_folder(folder: str) -> None:
-    """Make the recording's folder.
+def make_folder(output: str | None, script: str) -> str | None:
+    """Make the recording's folder, and say where it is not the one that was asked for.
+
+    Returns:
+        The folder; None for a task of a job which cannot make it: the job shall not end for that.
 
     Raises:
-        UsageError: It holds something that no other task of our job began, or cannot be made.
+        UsageError: It holds something that our job did not begin, or cannot be made.
     """
-    from fxscope.capture.launchers import is_unnamed_task
-    from fxscope.capture.session import take_folder
+    from fxscope.capture.launchers import is_unnamed_task, task
+    from fxscope.capture.session import new_folder, place_of
 
     try:
-        free = take_folder(folder)
+        folder = place_of(output) if output else new_folder(script)
     except OSError as error:
-        raise UsageError(f"cannot record into {folder}: {error.strerror}; choose another place with -o") from error
-    if not free and is_unnamed_task():
-        raise UsageError(
-            f"{folder} is not empty, and the launcher names no job whose tasks could share it: put the launcher behind "
-            "`fxscope run --`, give each task an -o of its own, or name the job (torchrun --standalone or --rdzv-id)"
+        problem = f"cannot record into {error.filename or output}: {error.strerror}"
+        if task() is not None:
+            print(
+                f"fxscope: {problem}: this task runs unrecorded, and without what the options of run change",
+                file=sys.stderr,
+            )
+            return None
+        raise UsageError(f"{problem}; choose another place with -o") from error
+    if folder is None:
+        hint = (
+            "; tasks of one job share a folder only where the launcher names the job (torchrun --standalone or --rdzv-id): else put "
+            "the launcher behind `fxscope run --`, or give each task an -o of its own"
         )
-    if not free:
-        raise UsageError(f"{folder} is not empty; choose another place with -o, or remove it")
+        free = "choose another place with -o, or remove it"
+        raise UsageError(f"{output} is not empty; {free}{hint if is_unnamed_task() else ''}")
+    if output and folder != os.path.abspath(output):
+        place = os.path.relpath(folder)
+        print(f"fxscope: {output} is of an earlier start of this job: recording to {place}", file=sys.stderr)
+    return folder
+
+
+def start(program: list[str], environment: dict[str, str]) -> int:
+    """Run it in our terminal; its exit code.
+
+    Raises:
+        UnreadableError: It cannot be started.
+    """
+    from fxscope.capture.launch import run_program
+
+    try:
+        return run_program(program, environment)
+    except OSError as error:
+        raise UnreadableError(f"cannot run {program[0]}: {error.strerror}") from error
 
 
 def record_headless(program: list[str], folder: str, options: Any, session: dict[str, Any], quiet: bool) -> int:
     """Run in our terminal and print one summary to standard error."""
-    from fxscope.capture.launch import ignores_environment, recording_environment, run_program
+    from fxscope.capture.launch import ignores_environment, recording_environment
     from fxscope.capture.session import write_session
 
     write_or_warn(write_session, folder, session)
-    try:
-        code = run_program(program, recording_environment(folder, options))
-    except OSError as error:
-        raise UnreadableError(f"cannot run {program[0]}: {error.strerror}") from error
+    code = start(program, recording_environment(folder, options))
     finish(folder, session, code)
     flag = ignores_environment(program)
     if flag is not None:

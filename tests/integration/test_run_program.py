@@ -269,7 +269,7 @@ def test_workers_that_torchrun_restarts_record_beside_the_first_start(tmp_path: 
     command = [*launcher, "--max-restarts", "1", *ours]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
-    assert "fxscope: the job was started again: recording to job-restart1.fxscope" in done.stderr
+    assert "fxscope: job.fxscope is of an earlier start of this job: recording to job-restart1.fxscope" in done.stderr
     first, again = session(tmp_path / "job.fxscope"), session(tmp_path / "job-restart1.fxscope")
     assert first["exit_code"]  # 1, or of a signal where torchrun was quicker
     assert (again["state"], again["exit_code"]) == ("ended", 0)
@@ -284,4 +284,25 @@ def test_a_task_that_can_share_no_folder_is_told_how(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "put the launcher behind `fxscope run --`, give each task an -o of its own, or name the job" in done.stderr
+    assert (
+        "taken is not empty; choose another place with -o, or remove it; tasks of one job share a folder only where"
+        in done.stderr
+    )
+
+
+def test_a_task_that_cannot_record_runs_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "task.py").write_text("print('ran'); raise SystemExit(3)")
+    command = [sys.executable, "-m", "fxscope", "run", "-o", "file/run", "task.py"]
+    task = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}
+
+    def run(env: dict[str, str]) -> tuple[int, str, str]:
+        env = {**os.environ, **env}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    code, output, errors = run(task)
+    assert (code, output) == (3, "ran\n")
+    assert "cannot record into" in errors
+    assert "this task runs unrecorded" in errors
+    assert run({})[:2] == (2, "")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fxscope.cli.main import cli
-from fxscope.cli.rerun import folder_of
+from fxscope.cli.rerun import Rerunner, folder_of
 from fxscope.diagnosis.context import Context
 from fxscope.errors import UsageError
 from fxscope.recording.recording import open_recording
@@ -96,14 +96,29 @@ def test_runs_of_before_are_not_taken_for_new_ones(verb: str, tmp_path: Path, mo
         cli.main([verb, "-o", "runs", "train.py"], prog_name="fxscope", standalone_mode=False)
 
 
-def test_two_tries_of_one_second_have_a_folder_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tries_of_one_second_have_a_folder_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.strftime", lambda form: "20260101-120000")
     names = []
     for _ in range(3):
         folder = folder_of(None, "src/train.py", "try")
-        (folder / "0-as-it-is.fxscope").mkdir()
         names.append(str(folder))
     assert names == ["train-try-20260101-120000", "train-try-20260101-120000-2", "train-try-20260101-120000-3"]
     (tmp_path / "empty").mkdir()
     assert str(folder_of("empty", "train.py", "try")) == "empty"
+    with pytest.raises(UsageError, match="empty is not empty"):
+        folder_of("empty", "train.py", "try")  # the other has recorded nothing yet
+
+
+def test_a_try_in_a_job_that_was_started_again_reads_its_own_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It told zeros for everything: the runs had gone to folders of other names."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fails.py").write_text("raise SystemExit(3)\n")
+    variables = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_PROCID": "0"}
+    for name, value in {**variables, "SLURM_RESTART_COUNT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    outcome = Rerunner(folder_of(None, "fails.py", "try"), ["fails.py"], 100).run("as it is")
+    assert outcome.exit_code == 3
+    assert open_recording(outcome.recording).session.exit_code == 3

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fxscope.capture.session import end_session, folder_of, new_session, take_folder, write_session
+from fxscope.capture.session import end_session, new_folder, new_session, place_of, take_folder, write_session
 from fxscope.recording.session import is_live
 
 if TYPE_CHECKING:
+    from multiprocessing.queues import SimpleQueue
     from multiprocessing.synchronize import Barrier
 
 ROUNDS = 60
@@ -75,7 +76,7 @@ def test_a_job_is_live_as_long_as_a_task_runs(tmp_path: Path, monkeypatch: pytes
         be(rank, monkeypatch)
         end_session(str(tmp_path), sessions[rank], code)
         assert told(tmp_path) == expected
-    be(2, monkeypatch, SLURM_NTASKS="4", SLURM_PROCID="3")
+    be(3, monkeypatch)
     assert take_folder(str(tmp_path))  # one that comes late
     write_session(str(tmp_path), new_session(["a"], ["a"], "a", {}))
     assert told(tmp_path)[:3] == ("live", 7, False)
@@ -140,10 +141,84 @@ def test_what_no_task_began_is_not_touched(tmp_path: Path, monkeypatch: pytest.M
     assert [path.name for path in tmp_path.iterdir()] == ["session.json"]
 
 
-def test_a_restart_records_beside_the_first_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_life_of_a_job_records_beside_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it was taken, and only there: what was asked for and is free is what it gets."""
     monkeypatch.chdir(tmp_path)
+
+    def place(rank: int, output: str = "a.b/run7.fxscope", **more: str) -> str | None:
+        be(rank, monkeypatch, **more)
+        taken = place_of(output)
+        return None if taken is None else os.path.relpath(taken)
+
+    assert [place(rank) for rank in (0, 1)] == ["a.b/run7.fxscope"] * 2
+    assert place(1) is None  # the same command once more in the same step
+    later = [place(rank, SLURM_RESTART_COUNT="1") for rank in (2, 0, 1)]
+    assert (
+        later == ["a.b/run7-restart1.fxscope"] * 3
+    )  # rank 2 has no file in the first folder, which is not its own all the same
+    assert place(1, SLURM_RESTART_COUNT="1") is None
+    assert place(0, SLURM_RESTART_COUNT="2") == "a.b/run7-restart2.fxscope"
+    assert place(0, SLURM_JOB_ID="8") is None
+    assert place(0, SLURM_JOB_ID="8", SLURM_RESTART_COUNT="1") is None
+    assert place(0, "fresh.d/", SLURM_RESTART_COUNT="4") == "fresh.d"
+    assert place(0, "fresh.d/", SLURM_RESTART_COUNT="5") == "fresh.d-restart1"
+
+
+def test_all_workers_of_an_elastic_restart_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the node whose worker failed counts; and there may be fewer of them for a while."""
+    monkeypatch.chdir(tmp_path)
+
+    def life(*counts: int) -> set[str | None]:
+        taken = set()
+        for rank, count in enumerate(counts):
+            monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job")
+            monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(count))
+            monkeypatch.setenv("RANK", str(rank))
+            monkeypatch.setenv("WORLD_SIZE", str(len(counts)))
+            taken.add(place_of("run"))
+        return {place and os.path.basename(place) for place in taken}
+
+    assert life(0, 0, 0, 0) == {"run"}
+    assert life(1, 1, 0, 0) == {"run-restart1"}
+    assert life(1, 1) == {"run-restart2"}
+    assert life(1) == {"run-restart3"}
+    assert life(1, 1, 0, 0) == {"run-restart4"}
+
+
+@pytest.mark.parametrize("seen", [b"12 node-b\n\0\0", b"\0\0\0", b"12 no", b"12 node-b\n\xff"])
+def test_a_file_that_is_half_there_is_of_a_task_that_runs(
+    seen: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be(1, monkeypatch)
+    assert take_folder(str(tmp_path))
+    (other,) = tmp_path.iterdir()
     be(0, monkeypatch)
-    assert folder_of("run7.fxscope") == str(tmp_path / "run7.fxscope")
-    be(0, monkeypatch, SLURM_RESTART_COUNT="1")
-    assert folder_of("a.b/run7.fxscope") == str(tmp_path / "a.b" / "run7-requeue1.fxscope")
-    assert folder_of("runs.d/") == str(tmp_path / "runs.d-requeue1")
+    assert take_folder(str(tmp_path))
+    other.write_bytes(seen)
+    end_session(str(tmp_path), new_session(["a"], ["a"], "a", {}), 0)
+    assert told(tmp_path)[:3] == ("live", None, False)
+
+
+def _start(folder: str, together: Barrier, got: SimpleQueue[str]) -> None:
+    os.chdir(folder)
+    for number in range(ROUNDS):
+        together.wait(60)
+        mine = [new_folder("train.py", 0)]
+        together.wait(60)
+        mine += [place] if (place := place_of(f"same{number}")) else []
+        for each in mine:
+            got.put(each)
+
+
+def test_runs_that_start_at_once_share_no_folder(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    together, got = context.Barrier(2), context.SimpleQueue()
+    runs = [context.Process(target=_start, args=(str(tmp_path), together, got)) for _ in range(2)]
+    for each in runs:
+        each.start()
+    folders = [got.get() for _ in range(3 * ROUNDS)]
+    for each in runs:
+        each.join(120)
+    assert [each.exitcode for each in runs] == [0, 0]
+    assert got.empty()
+    assert len(set(folders)) == 3 * ROUNDS

@@ -11,7 +11,7 @@ import pytest
 
 from fxscope.capture.launch import BOOTSTRAP, exit_status, ignores_environment, recording_environment
 from fxscope.capture.options import Options
-from fxscope.capture.session import default_folder, end_session, new_session, write_session
+from fxscope.capture.session import end_session, new_folder, new_session, write_session
 from fxscope.cli.run import parse_settings
 from fxscope.errors import UsageError
 
@@ -86,32 +86,27 @@ def test_session_is_written_whole_and_names_its_processes(tmp_path: Path, monkey
     assert sorted(path.name for path in tmp_path.glob("session*")) == ["session.json"]
 
 
-def test_default_folder_never_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_folder_never_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    first = default_folder("/x/train.py", 0)
-    os.mkdir(first)
-    second = default_folder("train.py", 0)
+    first = new_folder("/x/train.py", 0)
+    second = new_folder("train.py", 0)
     assert Path(first).name.startswith("train-19")
     assert first.endswith(".fxscope")
     assert second == first.replace(".fxscope", "-2.fxscope")
 
 
 @pytest.mark.parametrize(("told", "stem"), [(None, "notebook"), ("/home/me/my model.ipynb", "my model")])
-def test_default_folder_of_a_notebook(
-    told: str | None, stem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_folder_of_a_notebook(told: str | None, stem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     if told is not None:
         monkeypatch.setenv("JPY_SESSION_NAME", told)
     kernel = "/venv/lib/python3.11/site-packages/ipykernel_launcher.py"
-    assert Path(default_folder(kernel, 0)).name.startswith(f"{stem}-19")
+    assert Path(new_folder(kernel, 0)).name.startswith(f"{stem}-19")
 
 
 @pytest.mark.parametrize(("script", "stem"), [(".", "here"), ("train/", "train"), ("-", "stdin"), (".py", ".py")])
-def test_default_folder_of_what_is_no_file(
-    script: str, stem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_folder_of_what_is_no_file(script: str, stem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    assert Path(default_folder(script, 0)).name.startswith(f"{stem}-19")
+    assert Path(new_folder(script, 0)).name.startswith(f"{stem}-19")
