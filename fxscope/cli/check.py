@@ -62,12 +62,14 @@ def command(
     Without PATH: the newest recording in the current folder.
     """
     from fxscope.diagnosis.budget import Budget, baseline_of, load_baseline, save_baseline, violations
-    from fxscope.diagnosis.completion import incomplete
+    from fxscope.diagnosis.completion import incomplete, open_ends
     from fxscope.recording.recording import open_recording
 
     if update_baseline and baseline is None:
         raise UsageError("--update-baseline needs --baseline FILE")
     recording = open_recording(path)
+    for open_end in open_ends(recording):
+        click.echo(f"fxscope: {path}: {open_end}", err=True)
     if update_baseline and baseline is not None:
         unfit = incomplete(recording, allow_failed=allow_failed, allow_nothing=allow_nothing)
         if unfit:

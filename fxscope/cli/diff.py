@@ -29,7 +29,7 @@ _CONDITIONS = ("new-breaks", "new-recompiles", "new-failures", "new-limit-hits",
 def command(first: str, second: str | None, as_json: bool, fail_on: str | None, everything: bool) -> None:
     """Compare two recordings: breaks, recompiles, graphs, guards, caches, times.
 
-    Without SECOND: the newest recording in the current folder that is not FIRST.
+    Without SECOND: the newest recording in the current folder, which must be newer than FIRST.
     """
     conditions = _conditions(fail_on)
     from fxscope.diagnosis.compare import compare

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from fxscope.diagnosis.budget import Baseline, Violation
 from fxscope.diagnosis.diagnose import diagnose
+from fxscope.recording.ending import doubts
+from fxscope.recording.session_file import read_session_file
 from fxscope.words import count
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 def incomplete(
     recording: Recording, baseline: Baseline | None = None, *, allow_failed: bool = False, allow_nothing: bool = False
 ) -> list[Violation]:
-    """Why counts of this run say nothing: it failed, torch.compile failed in it, or nothing was compiled.
+    """Why counts of this run say nothing: it failed, has no end (yet) or went on in another recording, torch.compile failed in it, or nothing was compiled.
 
     Args:
         recording: The run. An exit code that nobody recorded (a bare TORCH_TRACE log) is no failure.
@@ -31,6 +33,9 @@ def incomplete(
         problem = f"the program failed with exit code {code}: what it did not reach was not counted"
     elif not allow_failed and new_failures > 0 and baseline is None:  # beyond a baseline they are its own violation
         problem = f"torch.compile failed: {count(totals.failures, 'failure')}, and what failed runs eager or not at all"
+    open_ = [] if allow_failed else open_ends(recording)
+    if not problem and open_:
+        problem = "; ".join(open_)
     if problem:
         file, line, details = _first_failure(recording)
         message = f"{problem} (--allow-failed to judge it all the same)"
@@ -47,6 +52,12 @@ def incomplete(
             )
         )
     return found
+
+
+def open_ends(recording: Recording) -> list[str]:
+    """Why the run may hold more than its recording: it was killed, still runs, or its job was started again."""
+    path = str(recording.path)
+    return doubts(path, read_session_file(path))
 
 
 def _first_failure(recording: Recording) -> tuple[str, int, tuple[str, ...]]:

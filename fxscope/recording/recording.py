@@ -12,7 +12,8 @@ from fxscope.names import SESSION_FILE
 from fxscope.recording.automatic import recompiles_in_time
 from fxscope.recording.builder import Builder, event_number, split_number
 from fxscope.recording.lookup import find_compile, find_text
-from fxscope.recording.session import build_session, is_live, read_session_file
+from fxscope.recording.session import build_session
+from fxscope.recording.session_file import is_live, read_session_file
 from fxscope.recording.totals import count_totals, count_unknown
 from fxscope.trace.bytesource import ByteSource, allow_files
 from fxscope.trace.folder import begin_order, find_logs, list_new

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxscope import names
+from fxscope.recording.ending import doubts, is_elsewhere
 from fxscope.recording.records import Session
-from fxscope.trace.line import BadEnvelope, decode_json
-from fxscope.trace.remote import is_url
+from fxscope.recording.session_file import is_live
 from fxscope.words import count
 
 if TYPE_CHECKING:
     from fxscope.recording.builder import Builder
 
 TESTED = ((2, 11), (2, 15))  # the first and the last torch that the recorder is tested with: docs/versions.md
-
-
-def read_session_file(path: str) -> dict[str, Any] | None:
-    """``session.json`` of a recording folder; None where there is none, empty where it is broken."""
-    if is_url(path):
-        return None
-    try:
-        place = Path(path) / names.SESSION_FILE
-        if not place.is_file():  # a pipe or a device of that name would hold the reader for ever
-            return None
-        raw = place.read_bytes()
-    except OSError:
-        return None
-    try:
-        value = decode_json(raw)
-    except BadEnvelope:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def build_session(path: str, on_disk: dict[str, Any] | None, builder: Builder) -> Session:
@@ -53,8 +33,8 @@ def build_session(path: str, on_disk: dict[str, Any] | None, builder: Builder) -
     if on_disk is not None:
         _from_file(session, on_disk)
     session.notes = [*builder.notes, *_skipped(builder)]
-    if on_disk is not None and on_disk.get("state") == "live" and session.state == "unknown":
-        session.notes.append("the recording has no end: its program was killed; what it had written until then is here")
+    here = session.state == "live" and on_disk is not None and not is_elsewhere(on_disk)
+    session.notes += [] if here else doubts(path, on_disk)  # what runs here says so by its state
     return session
 
 
@@ -107,24 +87,6 @@ def _from_file(session: Session, on_disk: dict[str, Any]) -> None:
             setattr(session, field, float(value))
     # "live" without a recorder: it was killed before it could say how it ended.
     session.state = "live" if is_live(on_disk) else "ended" if on_disk.get("state") == "ended" else "unknown"
-
-
-def is_live(on_disk: dict[str, Any] | None) -> bool:
-    """Whether a recorder still writes, by ``session.json``; taken at its word where that is another machine's."""
-    if on_disk is None or on_disk.get("state") != "live":
-        return False
-    import socket
-
-    pid = on_disk.get("pid")
-    if on_disk.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True  # somebody else's process: it exists
-    return True
 
 
 def _span(builder: Builder) -> tuple[float, float]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fxscope.cli.main import cli
+from fxscope.cli.newest import newest_recording
 from fxscope.cli.rerun import Rerunner, folder_of
 from fxscope.diagnosis.context import Context
-from fxscope.errors import UsageError
+from fxscope.errors import CheckFailed, UsageError
 from fxscope.recording.recording import open_recording
 
 
@@ -60,11 +64,77 @@ def test_the_newest_is_the_one_that_ended_last(
     cli.main(["report", "--json"], prog_name="fxscope", standalone_mode=False)
     told = capsys.readouterr()
     assert json.loads(told.out)["session"]["argv"] == ["new.py"]
-    assert told.err == "fxscope: reading a-20260101-000000.fxscope, the newest recording here\n"
-    for first, second in (("a-20260101-000000.fxscope", "z-20250101-000000.fxscope"), ("named otherwise", None)):
+    newest = "a-20260101-000000.fxscope"
+    assert told.err == f"fxscope: reading {newest}, the newest recording here (live.fxscope is still written)\n"
+    recording(tmp_path, "before", 150.0)
+    for first in ("z-20250101-000000.fxscope", "before"):
         cli.main(["diff", "--json", first], prog_name="fxscope", standalone_mode=False)
-        paths = json.loads(capsys.readouterr().out)["paths"]
-        assert paths == [first, second or "a-20260101-000000.fxscope"]
+        assert json.loads(capsys.readouterr().out)["paths"] == [first, newest]
+    log = "a-20260101-000000.fxscope/dedicated_log_torch_trace_1.log"
+    Path(log).touch()
+    for first in (newest, "named otherwise", log):  # what was recorded before it is no "after"
+        with pytest.raises(
+            UsageError, match=f"no recording in this folder is newer than {first}: run the program again"
+        ):
+            newest_recording(apart_from=first)
+
+
+def test_a_run_that_was_killed_is_not_passed_over_for_an_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no end for ever: a budget was checked of the run before it."""
+    monkeypatch.chdir(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as gone:
+        gone.wait()
+    recording(tmp_path, "old.fxscope", time.time() - 100)
+    recording(tmp_path, "killed.fxscope", None, state="live", pid=gone.pid, host=socket.gethostname())
+    check = ["check", "--allow-nothing", "--max-graph-breaks", "0"]
+    with pytest.raises(CheckFailed, match="no end: its program was killed"):
+        cli.main(check, prog_name="fxscope", standalone_mode=False)
+    line = (
+        "fxscope: reading killed.fxscope, the newest recording here (its program was killed, or is not known to run)\n"
+    )
+    told = "fxscope: killed.fxscope: the recording has no end: its program was killed; what it had written until then is here\n"
+    assert capsys.readouterr().err == line + told
+    cli.main([*check, "--allow-failed"], prog_name="fxscope", standalone_mode=False)
+    assert capsys.readouterr().err == line + told
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_job_of_another_machine_that_has_no_end_does_not_pass(
+    silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recording(tmp_path, "job.fxscope", None, state="live", pid=1, host="node-a of no one")
+    if silent:
+        os.utime(tmp_path / "job.fxscope" / "session.json", (1e9, 1e9))
+    check = ["check", "--allow-nothing", "--max-graph-breaks", "0"]
+    with pytest.raises(CheckFailed, match="the recording has no end yet: its program still runs on node-a of no one"):
+        cli.main([*check, "job.fxscope"], prog_name="fxscope", standalone_mode=False)
+    assert ("or was killed: nothing was written for" in capsys.readouterr().err) == silent
+    with pytest.raises(CheckFailed if silent else UsageError):  # one that runs beside us is not meant
+        cli.main(check, prog_name="fxscope", standalone_mode=False)
+
+
+def test_a_recording_of_an_earlier_start_does_not_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    task, other = f"session.json.{'a' * 16}.{'0' * 8}.0", f"session.json.{'b' * 16}.{'0' * 8}.0"
+    for name, file in (("out", task), ("out-restart1", other), ("out-restart2", task), ("out-restart3", task)):
+        recording(tmp_path, f"{name}.fxscope", 1.0, exit_code=0)
+        (tmp_path / f"{name}.fxscope" / file).write_text("1 here\n0\n")
+    check = ["check", "--allow-nothing", "--max-graph-breaks", "0"]
+    for name, later in (
+        ("out", "out-restart2.fxscope, out-restart3.fxscope"),
+        ("out-restart2", "out-restart3.fxscope"),
+    ):
+        with pytest.raises(CheckFailed, match=f"started again, and what ran then is in {later}"):
+            cli.main([*check, f"{name}.fxscope"], prog_name="fxscope", standalone_mode=False)
+    capsys.readouterr()
+    for name in ("out-restart1", "out-restart3"):
+        cli.main([*check, f"{name}.fxscope"], prog_name="fxscope", standalone_mode=False)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -73,8 +143,8 @@ def test_the_newest_is_the_one_that_ended_last(
         (["report"], "no recording in this folder: name one"),
         (["diagnose"], "no recording in this folder: name one"),
         (["check", "--max-recompiles", "0"], "no recording in this folder: name one"),
-        (["diff", "one.fxscope"], "no recording in this folder apart from one.fxscope: name one"),
-        (["diff", "./one.fxscope/"], "no recording in this folder apart from ./one.fxscope/"),
+        (["diff", "one.fxscope"], "no recording in this folder is newer than one.fxscope: run the program again"),
+        (["diff", "./one.fxscope/"], "no recording in this folder is newer than ./one.fxscope/"),
     ],
 )
 def test_none_is_refused(arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

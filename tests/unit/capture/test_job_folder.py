@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fxscope.capture.session import end_session, new_folder, new_session, place_of, take_folder, write_session
-from fxscope.recording.session import is_live
+from fxscope.recording.session_file import is_live
 
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue
