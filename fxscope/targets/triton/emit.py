@@ -162,7 +162,7 @@ class Writer(Reductions, Products, Ahead, Tiles):
                 self.row_mask = "row < ROWS"
             self._row_names("row")
             self._phases(self._parts(before_loop=False))
-        self.put("cols = tl.arange(0, BLOCK)[None, :]")
+        self.put(f"cols = {self._lanes()}[None, :]")
         self._column_names(Part())
         for value in self.nest.partials:
             name = self.names[value]
@@ -201,7 +201,7 @@ class Writer(Reductions, Products, Ahead, Tiles):
     def _sums(self) -> tuple[int, ...]:
         s, n = self.schedule, self.nest.col_count
         self.put(f"pid = {self._program()}")
-        self.put("cols = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]")
+        self.put(f"cols = (tl.program_id(1) * BLOCK + {self._lanes()})[None, :]")
         for value in self.nest.partials:
             self.put(f"{self.names[value]} = tl.zeros([TILE, BLOCK], {self._accumulator(value)})", value.node)
         self.two_d = True
@@ -246,7 +246,7 @@ class Writer(Reductions, Products, Ahead, Tiles):
             suffix = f"_c{k}" if k else ""
             shift = f"{k} * BLOCK + " if k else ""
             self.put(
-                f"cols{suffix} = {'(' if axis and shift else ''}{shift}tl.arange(0, BLOCK){')' if axis and shift else ''}{axis}"
+                f"cols{suffix} = {'(' if axis and shift else ''}{shift}{self._lanes()}{')' if axis and shift else ''}{axis}"
             )
             short = n < (k + 1) * s.block
             col_mask = f"cols{suffix} < N" if short else None
@@ -277,10 +277,10 @@ class Writer(Reductions, Products, Ahead, Tiles):
         parts = []
         for k in range(self.schedule.chunks):
             suffix = f"_c{k}" if k else ""
-            self.put(f"cols{suffix} = {f'{k} * BLOCK + ' if k else ''}tl.arange(0, BLOCK)")
+            self.put(f"cols{suffix} = {f'{k} * BLOCK + ' if k else ''}{self._lanes()}")
             self.put(f"mask{suffix} = cols{suffix} < inner")
             parts.append(Part(suffix, f"cols{suffix}", f"mask{suffix}", f"mask{suffix}"))
-        self.put(f"edge = tl.arange(0, {self.ends})")
+        self.put(f"edge = {self._lanes(self.ends)}")
         self.put("cols_edge = tl.where(edge < VEC, edge, head + inner + edge - VEC)")
         self.put("mask_edge = tl.where(edge < VEC, edge < head, cols_edge < N)")
         return [*parts, Part("_edge", "cols_edge", "mask_edge", "mask_edge", edge=True)]

@@ -73,6 +73,10 @@ class Lines:
         number = "program" if self.part else "tl.program_id(0)"
         return number + (".to(tl.int64)" if self.nest.int64() else "")
 
+    def _lanes(self, count: str = "BLOCK") -> str:
+        """The numbers of so many columns, in 64 bits where some address needs them."""
+        return f"tl.arange(0, {count})" + (".to(tl.int64)" if self.nest.wide_columns() else "")
+
     def pitch(self) -> int:
         """Elements from one shifted copy to the next."""
         return -(-self.nest.col_count // 64) * 64

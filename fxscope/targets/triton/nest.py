@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fxscope.targets.triton.ir import Axes, Dims, Kernel, Memory, Value
 
 INT32 = 2**31 - 1
+BEHIND = 2**16  # columns behind the last, at most, that a program holds masked
 
 
 @dataclass(eq=False)
@@ -114,6 +115,12 @@ class Nest:
         return any(sum(abs(s) * (self.axes.sizes[a] - 1) for a, s in table.items()) > INT32 for table in tables) or (
             self.row_count * self.col_count > INT32
         )
+
+    def wide_columns(self) -> bool:
+        """Whether what a column adds to some address does not fit in 32 bits, or the number of one behind the last."""
+        tables = [*self._strides.values(), *(table for _, _, table in self._stored)]
+        spans = (sum(abs(s) * (self.axes.sizes[a] - 1) for a, s in t.items() if a in self._col_axes) for t in tables)
+        return max(spans, default=0) > INT32 or self.col_count > INT32 - BEHIND
 
     def big(self, memory: Memory) -> int:
         """Bytes of a memory."""

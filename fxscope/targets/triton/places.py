@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fxscope.targets.triton.lines import Lines, Part
-from fxscope.targets.triton.nest import Access
+from fxscope.targets.triton.nest import INT32, Access
 
 
 class Places(Lines):
@@ -27,11 +27,12 @@ class Places(Lines):
         for d in sorted(needed):
             inner = math.prod(sizes[d + 1 :])
             if d == last and only_last:
-                self.put("first = (start % N).to(tl.int32)")
+                wide = any(abs(a.cols[last]) * sizes[last] > INT32 for a in odd)
+                self.put("first = start % N" if wide else "first = (start % N).to(tl.int32)")
                 size = sizes[last]
                 if size % self.schedule.block == 0:
                     self.put(f"index_{d} = first + lane")
-                elif size >= self.schedule.block:
+                elif size >= self.schedule.block and not wide:
                     self.put(f"index_{d} = device.wrap(first + lane, N)")
                 else:
                     self.put(f"index_{d} = (first + lane) % N")

@@ -159,7 +159,7 @@ class Reductions(Values):
         axis = "[None, :]" if self.two_d else ""
         kept = {k: v for k, v in self.env.items() if self.nest.kinds[k[0]] in ("row", "scalar")}
         with self.block("for first in tl.range(0, N, BLOCK):"):
-            self.put(f"cols = {'(' if axis else ''}first + tl.arange(0, BLOCK){')' if axis else ''}{axis}")
+            self.put(f"cols = {'(' if axis else ''}first + {self._lanes()}{')' if axis else ''}{axis}")
             col_mask = "cols < N" if n % s.block else None
             mask = None
             if col_mask or self.row_mask:
@@ -185,7 +185,10 @@ class Reductions(Values):
             self.put(f"{name} = tl.full({shape}, {self._identity(value)}, {dtype})", value.node)
         if value.expr.startswith("arg"):
             self.put(f"{name}_best = {name}", value.node)
-            self.put(f"{name} = tl.full({shape}, {2**31 - 1}, tl.int32)", value.node)
+            self.put(
+                f"{name} = tl.full({shape}, {self._behind()}, tl.int{64 if self.nest.wide_columns() else 32})",
+                value.node,
+            )
 
     def _loop_step(self, value: Value, part: Part) -> None:
         name = self.names[value]
@@ -197,9 +200,13 @@ class Reductions(Values):
         elif value.expr in ("max", "min"):
             self.put(f"{name} = tl.{value.expr}imum({name}, {text}, propagate_nan=tl.PropagateNan.ALL)", value.node)
         else:
-            place = f"tl.broadcast_to(tl.where({part.cols} < N, {part.cols}, {2**31 - 1}), {self._shape()})"
+            place = f"tl.broadcast_to(tl.where({part.cols} < N, {part.cols}, {self._behind()}), {self._shape()})"
             merge = f"device.{value.expr}_merge({name}_best, {name}, tl.broadcast_to({text}, {self._shape()}), {place})"
             self.put(f"{name}_best, {name} = {merge}", value.node)
+
+    def _behind(self) -> int:
+        """A column's number that is behind all others."""
+        return 2**63 - 1 if self.nest.wide_columns() else 2**31 - 1
 
     def _loop_end(self, value: Value) -> None:
         name = self.names[value]
