@@ -80,7 +80,7 @@ class Compiled:
 
     def _write(self, choose: Chooser) -> str:
         notes = comments(self.graph)
-        names = [m.name if m is not None else f"unused_{i}" for i, m in enumerate(self.plan.inputs)]
+        names = [m.name if m is not None else free_name(self.plan, "number") for m in self.plan.inputs]
         lines = [*self._fits(names), f"def call({', '.join(names)}):"]
         fused = self._products(choose, notes)
         products = {i: nest.library for i, (nest, _, _) in fused.items() if isinstance(nest, MatmulNest)}
@@ -286,22 +286,24 @@ class TritonExecutable:
             self.variants[key] = (
                 None if empty else Compiled(self.island, inputs, self.choose, self.device, self.interpreted)
             )
-        self.latest = self.variants[key]
-        if self.latest is not None:
-            self.launches = self.latest.launches
-        return self.latest
+        found = self.variants[key]
+        self.latest = found
+        if found is not None:
+            self.launches = found.launches
+        return found  # not `latest`: another thread may have set that since
 
     def listings(self) -> Sequence[Listing]:
         """The generated kernels, then the Python that starts them."""
-        if self.latest is None:
+        compiled = self.latest
+        if compiled is None:
             return ()
         out = []
-        for source in self.latest.sources:
+        for source in compiled.sources:
             head = module.header(source.text, interpreted=False)
             shift = head.count("\n")
             lines = {line + shift: nodes for line, nodes in source.lines_to_nodes.items()}
             out.append(Listing(title=source.name, language="python", text=head + source.text, lines_to_nodes=lines))
-        return (*out, Listing(title="host", language="python", text=self.latest.host))
+        return (*out, Listing(title="host", language="python", text=compiled.host))
 
     def modelled_seconds(self) -> float | None:
         """None: what this runs is measured."""

@@ -15,6 +15,7 @@ from fxscope.targets.triton.builder import Builder, Ref
 from fxscope.targets.triton.ir import Axes, Dims, Incompatible, Kernel, Memory, Value
 from fxscope.targets.triton.lower import Loader, apply
 from fxscope.targets.triton.nodes import EXTERN, VIEWS, Key, adds_neighbours, dense, packet, sums_outer
+from fxscope.targets.triton.titles import free_name
 
 MAX_POINTERS = 40
 # What the Python that starts kernels uses.
@@ -54,7 +55,7 @@ class Plan:
                 memory = None
                 if isinstance(value, torch.Tensor):
                     memory = Memory(
-                        self._name(node.name), value.dtype, tuple(value.shape), tuple(value.stride()), node.name
+                        free_name(self, node.name), value.dtype, tuple(value.shape), tuple(value.stride()), node.name
                     )
                     self.memory[(node, 0)] = memory
                 self.inputs.append(memory)
@@ -90,12 +91,6 @@ class Plan:
             else:
                 return (node, 0), views
 
-    def _name(self, name: str) -> str:
-        while name in self.names:
-            name += "_"
-        self.names.add(name)
-        return name
-
     def buffer(self, key: Key) -> Memory:
         """Where a kernel's result lies in memory; makes that kernel store it."""
         if key not in self.memory:
@@ -103,7 +98,7 @@ class Plan:
             value = node.meta["val"]
             value = value[index] if isinstance(value, (tuple, list)) else value
             kernel = self.kernels[self.home[key]]
-            name = self._name(node.name if index == 0 else f"{node.name}_{index}")
+            name = free_name(self, node.name if index == 0 else f"{node.name}_{index}")
             memory = Memory(name, value.dtype, tuple(value.shape), dense(value))
             self.memory[key] = memory
             if kernel.extern is None:
@@ -259,7 +254,7 @@ class Plan:
         for stored, memory, _ in kernel.stores:
             if stored is value:
                 return memory, axis
-        memory = Memory(self._name(value.name + "_parts"), value.dtype, (), ())
+        memory = Memory(free_name(self, value.name + "_parts"), value.dtype, (), ())
         kernel.stores.append((value, memory, self.refs[key].dims))
         return memory, axis
 

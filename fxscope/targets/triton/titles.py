@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fxscope.targets.triton.fuse import Plan
     from fxscope.targets.triton.ir import Kernel
 
+DERIVED = ("", "_shifted")  # what the Python that starts kernels makes of a name; a kernel adds ``_ptr``
+
 
 def comments(graph: GraphModule) -> dict[str, str]:
     """Per node the line of the program it came from, else the call itself."""
@@ -43,8 +45,10 @@ def kernel_name(plan: Plan, kernel: Kernel) -> str:
 
 
 def free_name(plan: Plan, name: str) -> str:
-    """The name, or numbered, so that neither another kernel nor a tensor of the island has it; it is taken from now on."""
-    numbered = (f"{name}_{count}" for count in itertools.count(2))
-    found = next(n for n in itertools.chain([name], numbered) if n not in plan.names)
-    plan.names.add(found)
-    return found
+    """The name, or numbered, so that nothing else in the Python that starts kernels has it, nor what is derived from it; taken from now on."""
+    for found in itertools.chain([name], (f"{name}_{count}" for count in itertools.count(2))):
+        forms = {found + ending for ending in DERIVED}
+        if not forms & plan.names:
+            plan.names |= forms
+            return found
+    raise AssertionError("numbers end")

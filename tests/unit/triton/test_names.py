@@ -10,12 +10,13 @@ import torch
 
 pytest.importorskip("triton")
 from fxscope.targets.triton.executable import TritonExecutable, first_candidate
+from fxscope.targets.triton.schedule import Schedule, candidates
 from tests.unit.triton.every import as_if_large, run_every, tensors
 from tests.unit.triton.traced import DEVICE, INTERPRETED, graph, on_device
 
 OWN = [
     "row", "cols", "mask", "sum", "index", "index_0", "index_1", "index_2", "row_0", "row_1", "cols_0", "cols_1", "mask_edge", "edge", "next_row", "program",
-    "device", "empty", "torch", "fits", "call", "shifted_copies", "inf", "fused_add_mul", "add_ptr",
+    "device", "empty", "torch", "fits", "call", "shifted_copies", "inf", "fused_add_mul", "add_ptr", "gdc_wait", "gdc_launch_dependents",
 ]  # fmt: skip
 
 
@@ -56,3 +57,46 @@ def test_parts_of_a_row_are_no_other_nodes(monkeypatch: pytest.MonkeyPatch) -> N
     as_if_large(monkeypatch)
     ran = run_every(columns_of_two_dimensions, tensors(torch.float32, 0, (3, 64, 130), (3, 64, 130), (64, 1)))
     assert {2, 4} <= {option.chunks for option in ran}
+
+
+@pytest.mark.parametrize(
+    "names", [("x", "w", "w_shifted"), ("x", "w_shifted", "w"), ("w", "w_shifted", "w_shifted_shifted")]
+)
+@pytest.mark.parametrize("together", [True, False], ids=["one kernel", "a library call"])
+def test_a_shifted_copy_is_no_other_tensor(
+    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], together: bool
+) -> None:
+    as_if_large(monkeypatch)
+
+    def function(x: torch.Tensor, w: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = torch.softmax(x * w, -1)
+        return rows, rows * other if together else (rows @ rows.t()) @ other
+
+    args = tensors(torch.float32, 0, (4, 1001), (1001,), (4, 1001))
+    traced = graph(function, *args)
+    for node, name in zip(traced.graph.find_nodes(op="placeholder"), names, strict=True):
+        node._rename(f"{name}_before")
+    for node, name in zip(traced.graph.find_nodes(op="placeholder"), names, strict=True):
+        node._rename(name)
+    traced.recompile()
+    copied = []
+
+    def choose(nest: Any, *_: Any) -> Schedule:
+        options = candidates(nest)
+        copied.extend(option for option in options if option.weights == "shifted")
+        return next((option for option in options if option.weights == "shifted"), options[0])
+
+    results = TritonExecutable(traced, args, choose, DEVICE, INTERPRETED)(*args)
+    assert copied
+    for got, want in zip(results, function(*args), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_number_among_the_inputs_is_no_tensor() -> None:
+    x, y = on_device(torch.randn(3, 5)), on_device(torch.randn(3, 5))
+    traced = named(outer, ("unused_2", "number"), x, y)
+    with traced.graph.inserting_after(traced.graph.find_nodes(op="placeholder")[-1]):
+        traced.graph.placeholder("s0").meta["val"] = 3
+    traced.recompile()
+    (got,) = TritonExecutable(traced, (x, y, 3), first_candidate, DEVICE, INTERPRETED)(x, y, 3)
+    torch.testing.assert_close(got, outer(x, y))
