@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from fxscope.errors import first_line
-from fxscope.targets.triton.agreement import Results, limit
+from fxscope.targets.triton.agreement import Results, left_out, limits
 from fxscope.targets.triton.cache import cache_dir, keep
 from fxscope.targets.triton.emit import Source
 from fxscope.targets.triton.matmul import MatmulNest
@@ -28,7 +28,7 @@ from fxscope.targets.triton.trial import Bench, Card, Run
 Write = Callable[[Nest, Schedule], Source]
 Log = Callable[[str, Schedule, "float | None", str], None]
 Verify = Callable[[str, dict[str, torch.Tensor]], "str | None"]
-VERSION = 5
+VERSION = 6
 _logger = logging.getLogger(__name__)
 
 
@@ -85,14 +85,14 @@ class Tuner:
             assert nest.tail is not None
             assert nest.write_tail is not None
             tail = self.choose(nest.tail, nest.write_tail, f"{name}_tail", values)
-            trial.admit(LIBRARY, partial(trial.bench.library, nest, tail))
+            trial.admit(LIBRARY, partial(Bench.library, nest=nest, schedule=tail))
         for spilled, option, binary in self._built(nest, write, name, options):
             if spilled and trial.runs:
                 self.log(name, option, None, f"spills {spilled} registers")
                 continue
             source = write(nest, option)  # again: it sizes the partial sums
             note = f"spills {spilled} registers, the fewest: no candidate that does not spill runs" if spilled else ""
-            trial.admit(option, partial(trial.bench.run, nest, source, binary), note)
+            trial.admit(option, partial(Bench.run, nest=nest, source=source, binary=binary), note)
         # The nearest few again, longer and in turn: the first round is noisy, and clocks drift.
         again: dict[Schedule, list[float]] = {
             option: [] for option in sorted(trial.times, key=trial.times.__getitem__)[:5]
@@ -131,18 +131,16 @@ class _Trial:
 
     def __init__(self, tuner: Tuner, nest: Nest, name: str, bench: Bench) -> None:
         self.tuner, self.nest, self.name, self.bench = tuner, nest, name, bench
+        self.kept: list[tuple[Bench, Results]] = []
         self.runs: dict[Schedule, Run] = {}
         self.times: dict[Schedule, float] = {}
-        self.results: Results | None = None
 
-    def admit(self, option: Schedule, make: Callable[[], Run], note: str = "") -> None:
+    def admit(self, option: Schedule, make: Callable[[Bench], Run], note: str = "") -> None:
         """Run a candidate once, look at what it wrote, and time it if that is right."""
         card, seconds, why = self.tuner.card, None, ""
         try:
-            run = make()
-            run.start(0)
-            card.wait()
-            why = self._wrong(option, run)
+            run = self._started(make, self.bench)
+            why = self._wrong(run) or self._unlike(option, make, run)
             if not why:
                 if not self.runs:
                     card.warm_up(run)
@@ -152,19 +150,36 @@ class _Trial:
             why = _brief(error)
         self.tuner.log(self.name, option, seconds, why or note)
 
-    def _wrong(self, option: Schedule, run: Run) -> str:
-        """What is wrong with the outputs of a run on poisoned memory; a kernel that is fed by another cannot be judged alone."""
+    def _started(self, make: Callable[[Bench], Run], bench: Bench) -> Run:
+        run = make(bench)
+        run.start(0)
+        self.tuner.card.wait()
+        return run
+
+    def _wrong(self, run: Run) -> str:
+        """What is wrong with the outputs of a run on poisoned memory; a kernel that is fed by another cannot be verified alone."""
         own = all(value.memory.source is not None for value in self.nest.kernel.values if value.memory is not None)
-        if self.tuner.verify and own:
-            why = self.tuner.verify(self.name, run.outputs)
+        why = self.tuner.verify(self.name, run.outputs) if self.tuner.verify and own else ""
+        return why or left_out(run.outputs)
+
+    def _unlike(self, option: Schedule, make: Callable[[Bench], Run], run: Run) -> str:
+        """How a candidate differs from the first: on these inputs, and where they give next to no numbers, on tame ones too."""
+        if not self.kept:
+            self.kept.append((self.bench, self._results(option, run)))
+            if self.kept[0][1].vague:
+                tame = self.bench.tame()
+                self.kept.append((tame, self._results(option, self._started(make, tame))))
+            return ""
+        for bench, results in self.kept:
+            found = run if bench is self.bench else self._started(make, bench)
+            why = results.unlike(found.outputs)
             if why:
                 return why
-        if self.results is None:
-            sums = {memory.name for value, memory, _ in self.nest.kernel.stores if value.partial}
-            allowed = limit(self.nest, isinstance(self.nest, MatmulNest))
-            self.results = Results(option.text(), run.outputs, sums, allowed)
-            return ""
-        return self.results.unlike(run.outputs)
+        return ""
+
+    def _results(self, option: Schedule, run: Run) -> Results:
+        sums = {memory.name for value, memory, _ in self.nest.kernel.stores if value.partial}
+        return Results(option.text(), run.outputs, sums, limits(self.nest))
 
 
 def _tell(name: str, option: Schedule, seconds: float | None, why: str) -> None:

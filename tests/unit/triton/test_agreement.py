@@ -7,15 +7,15 @@ import torch
 
 pytest.importorskip("triton")
 from fxscope.targets.triton import agreement
-from fxscope.targets.triton.agreement import LIMITS, Results, poison
+from fxscope.targets.triton.agreement import LIMITS, SHARE, Results, left_out, poison
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 
 
 def compare(want: torch.Tensor, got: torch.Tensor, allowed: float | None = None, partial: bool = False) -> str:
     """What is said of one output, ``out``."""
-    allowed = LIMITS.get(want.dtype, 0.0) if allowed is None else allowed
-    return Results("plain", {"out": want}, {"out"} if partial else set(), allowed).unlike({"out": got})
+    allowed = LIMITS.get(want.dtype, SHARE) if allowed is None else allowed
+    return Results("plain", {"out": want}, {"out"} if partial else set(), {"out": allowed}).unlike({"out": got})
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -84,6 +84,9 @@ def test_whole_numbers_may_differ_at_a_rounding_and_not_be_left_out(dtype: torch
     assert compare(want, got) == ""
     got[1, 0] = want[1, 0] == 0
     assert compare(want, got) == "out has 11 other elements than plain"
+    got.copy_(want)
+    got[99, 99] = want[99, 99] == 0
+    assert compare(want, got, 0.0) == "out has 1 other elements than plain"
 
 
 def test_poison_is_seen_in_every_element(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,6 +94,35 @@ def test_poison_is_seen_in_every_element(monkeypatch: pytest.MonkeyPatch) -> Non
         got = torch.zeros(3, 5, dtype=dtype)
         poison(got)
         assert "15 elements" in compare(torch.zeros(3, 5, dtype=dtype), got)
+        if dtype in DTYPES:
+            assert left_out({"whole": torch.zeros(3), "out": got}) == "out has 15 elements that were not written"
+            assert bool(got.isnan().all())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_poison_is_told_from_what_is_computed(dtype: torch.dtype) -> None:
+    """Where the result is no number everywhere, a kernel that writes nothing would agree with it."""
+    nan = torch.full((20, 30), float("nan"), dtype=dtype)
+    made = [
+        nan,
+        -nan,
+        nan * 0,
+        (nan - nan).sqrt(),
+        (torch.zeros(20, 30, dtype=dtype) - 1).log(),
+        nan.double().to(dtype),
+    ]
+    assert all(one.isnan().all() for one in made)
+    assert left_out({str(at): one for at, one in enumerate(made)}) == ""
+    poison(nan[3, 4:6])
+    assert left_out({"nan": nan.t()}) == "nan has 2 elements that were not written"
+
+
+@pytest.mark.parametrize(("count", "vague"), [(0, True), (5, True), (6, False), (600, False)])
+def test_results_with_next_to_no_numbers_say_so(count: int, vague: bool) -> None:
+    want = torch.full((600,), float("inf"))
+    want[:count] = 1
+    assert Results("plain", {"out": want}, set(), {"out": 1e-5}).vague == vague
+    assert not Results("plain", {"out": want.isfinite()}, set(), {"out": 0.0}).vague
 
 
 def test_sums_per_program_are_compared_by_their_totals() -> None:
@@ -109,6 +141,6 @@ def test_sums_per_program_are_compared_by_their_totals() -> None:
 
 def test_what_is_kept_is_a_copy() -> None:
     want = torch.ones(10)
-    kept = Results("plain", {"out": want}, set(), 1e-5)
+    kept = Results("plain", {"out": want}, set(), {"out": 1e-5})
     want.fill_(2)
     assert kept.unlike({"out": want}) == "out differs by 1.0e+00 from plain"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import replace
 
 import pytest
 import torch
 
 pytest.importorskip("triton")
-from fxscope.targets.triton.agreement import LIMITS, limit
+from fxscope.targets.triton.agreement import LIMITS, SHARE, limits
 from fxscope.targets.triton.schedule import LIBRARY, Schedule, candidates
 from fxscope.targets.triton.trial import Bench
 from fxscope.targets.triton.tune import Tuner, tuned_path
@@ -96,10 +97,14 @@ def test_a_chunk_that_is_read_for_another_is_refused(monkeypatch: pytest.MonkeyP
     args = tensors(HALF, 0, (5, 8192), (5, 8192), (8192,), (5, 1))
     made = kernel(rmsnorm_backward, *args, wanted=lambda o: o.warps == 8 and o.programs == 4 and not o.ahead)
     wrong = next(option for option in made.options if option.chunks == 2)
-    (why,) = refused(
-        made, {wrong: lambda text: text.replace("1 * BLOCK + tl.arange", "0 * BLOCK + tl.arange")}
-    ).values()
-    assert f" from {made.options[0].text()}" in why or f"than {made.options[0].text()}" in why
+    again = {
+        wrong: lambda text: text.replace("1 * BLOCK + tl.arange", "0 * BLOCK + tl.arange"),
+    }
+    (why,) = refused(made, again).values()
+    assert "elements that were not written" in why
+    read = {wrong: lambda text: text.replace("x_1_ptr + row * N + cols_c1", "x_1_ptr + row * N + cols")}
+    (why,) = refused(made, read).values()
+    assert why.endswith(f" from {made.options[0].text()}")
 
 
 def test_a_row_that_is_left_out_of_the_sums_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +119,8 @@ def test_a_row_that_is_left_out_of_the_sums_is_refused(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (relu, "elements that are NaN, infinite or finite otherwise than"),
+        (relu, "elements that were not written"),
+        (lambda x: torch.log(-x * x - 1), "elements that were not written"),  # NaN everywhere
         (lambda x: (x * 3).to(torch.int32), "elements that were not written, unlike"),
         (lambda x: x > 0, "elements that were not written, unlike"),
         (lambda x: (x * 3).to(torch.uint8), "elements that were not written, unlike"),
@@ -204,13 +210,46 @@ def test_sets_of_tensors_rotate_and_the_first_holds_what_is_given() -> None:
 
 def test_the_coarsest_dtype_says_how_far_apart_is_the_same() -> None:
     def allowed(function: object, dtype: torch.dtype) -> float:
-        return limit(kernel(function, *tensors(dtype, 0, (3, 40))).nest, False)  # type: ignore[arg-type]
+        (limit,) = limits(kernel(function, *tensors(dtype, 0, (3, 40))).nest).values()  # type: ignore[arg-type]
+        return limit
 
     assert allowed(relu, FULL) == LIMITS[FULL]
     assert allowed(relu, HALF) == LIMITS[HALF]
     assert allowed(lambda x: x.float() + 1, HALF) == LIMITS[FULL]  # nothing is rounded to it
     assert allowed(lambda x: (x.sum(-1, keepdim=True) + x).bfloat16().float() * 3, FULL) == LIMITS[torch.bfloat16]
-    assert allowed(lambda x: x > 0, FULL) == 0
+    assert allowed(lambda x: x > 0, FULL) == SHARE  # a rounding may tip it
+    assert allowed(lambda x: (x.long() * 3 + 7) % 5, FULL) == SHARE
+    whole = kernel(lambda x: (x * 3 + 7 > 9, x * 2), torch.arange(60))
+    assert set(limits(whole.nest).values()) == {0.0}
+
+
+def test_each_output_is_held_to_its_own_dtype() -> None:
+    """A launch of several writes what was cast down beside what was not."""
+    x, y = tensors(FULL, 0, (3, 700), (5, 400))
+    made = kernel(lambda x, y: (x * 2.0, y.bfloat16()), x, y)
+    assert len(made.nest.kernel.stores) == 2
+    change = {made.options[-1]: lambda text: text.replace("x_1 * 2.0", "x_1 * 2.003")}
+    (why,) = refused(made, change).values()
+    assert why.startswith("mul differs by 1.5e-03 from ")
+
+
+def entropy(p: torch.Tensor) -> torch.Tensor:
+    """No number in any row where some p is negative, as random ones are."""
+    return -(p * torch.log(p)).sum(-1)
+
+
+def test_what_gives_no_numbers_is_compared_on_tamer_inputs() -> None:
+    made = kernel(entropy, *tensors(FULL, 0, (64, 300)))
+    nothing, wrong, *_ = reversed(made.options)
+    said = refused(
+        made,
+        {
+            nothing: lambda text: re.sub(r"tl.store.*", "pass", text),
+            wrong: lambda text: text.replace("tl.sum(", "1.01 * tl.sum("),
+        },
+    )
+    assert said[nothing].startswith("neg has 64 elements that were not written")
+    assert said[wrong].startswith("neg differs by 1.0e-02 from ")
 
 
 def test_a_choice_is_for_tensors_that_start_alike(chain: Kernel) -> None:
