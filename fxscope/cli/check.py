@@ -35,7 +35,11 @@ from fxscope.errors import CheckFailed, UsageError
     is_flag=True,
     help="Write the run's breaks and recompiles into --baseline FILE instead of comparing.",
 )
-@click.option("--allow-failed", is_flag=True, help="Judge a program that failed, or in which torch.compile failed.")
+@click.option(
+    "--allow-failed",
+    is_flag=True,
+    help="Judge a program that failed, was killed or started again, or in which torch.compile failed.",
+)
 @click.option("--allow-nothing", is_flag=True, help="Judge a run in which no graph was compiled.")
 @click.option("--junit", "junit_file", metavar="FILE", type=click.Path(), help="Write JUnit XML.")
 @click.option("--sarif", "sarif_file", metavar="FILE", type=click.Path(), help="Write SARIF 2.1.0 of the findings.")
@@ -68,7 +72,9 @@ def command(
     if update_baseline and baseline is None:
         raise UsageError("--update-baseline needs --baseline FILE")
     recording = open_recording(path)
-    for open_end in open_ends(recording):
+    if recording.session.state == "live":
+        click.echo(f"fxscope: {path} is still written: what is there so far is judged", err=True)
+    for open_end in open_ends(recording) if allow_failed else ():  # else they are among what failed
         click.echo(f"fxscope: {path}: {open_end}", err=True)
     if update_baseline and baseline is not None:
         unfit = incomplete(recording, allow_failed=allow_failed, allow_nothing=allow_nothing)

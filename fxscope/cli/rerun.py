@@ -57,7 +57,8 @@ def folder_of(output: str | None, target: str, verb: str) -> Path:
         try:
             folder.mkdir(parents=True, exist_ok=output is not None)
             free = not any(folder.iterdir())
-            (folder / CACHES).mkdir()  # whoever makes this has the folder, however many have seen that it was empty
+            if free:  # whoever makes this has the folder, however many have seen that it was empty
+                (folder / CACHES).mkdir()
         except FileExistsError:
             free = False
         if free:

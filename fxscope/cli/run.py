@@ -77,7 +77,7 @@ class RunCommand(click.Command):
     "--output",
     metavar="DIR",
     type=click.Path(),
-    help="Folder of the recording. Default: ./<script>-<time>.fxscope",
+    help="Folder of the recording; a job that is started again takes DIR-restart1, ... Default: ./<script>-<time>.fxscope",
 )
 @click.option("--headless", is_flag=True, help="No terminal app: the program owns the terminal. Implied in a pipe.")
 @BACKEND

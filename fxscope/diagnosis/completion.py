@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def incomplete(
     recording: Recording, baseline: Baseline | None = None, *, allow_failed: bool = False, allow_nothing: bool = False
 ) -> list[Violation]:
-    """Why counts of this run say nothing: it failed, has no end (yet) or went on in another recording, torch.compile failed in it, or nothing was compiled.
+    """Why counts of this run say nothing: it failed, has no end or went on in another recording, torch.compile failed in it, or nothing was compiled.
 
     Args:
         recording: The run. An exit code that nobody recorded (a bare TORCH_TRACE log) is no failure.
@@ -55,7 +55,7 @@ def incomplete(
 
 
 def open_ends(recording: Recording) -> list[str]:
-    """Why the run may hold more than its recording: it was killed, still runs, or its job was started again."""
+    """Why the run may hold more than its recording: it was killed, may run elsewhere, or its job was started again."""
     path = str(recording.path)
     return doubts(path, read_session_file(path))
 

@@ -31,7 +31,7 @@ def is_elsewhere(on_disk: dict[str, Any]) -> bool:
 
 
 def doubts(path: str, on_disk: dict[str, Any] | None) -> list[str]:
-    """Why a recording may not hold all that there was, a sentence each.
+    """Why a recording may not hold all that there was, a sentence each; that its program runs on this machine is no doubt.
 
     Args:
         path: Its folder; of anything else nothing is known.
@@ -42,12 +42,9 @@ def doubts(path: str, on_disk: dict[str, Any] | None) -> list[str]:
     found = []
     if on_disk.get("state") == "live" and not is_live(on_disk):
         found.append("the recording has no end: its program was killed; what it had written until then is here")
-    elif on_disk.get("state") == "live":
-        silent, where = time.time() - last_sign(path), ""
-        if is_elsewhere(on_disk):
-            where = f" on {on_disk.get('host')}"
-            if silent > SILENT:
-                where += f", or was killed: nothing was written for {silent / 60:.0f} min"
+    elif on_disk.get("state") == "live" and is_elsewhere(on_disk):
+        silent, where = time.time() - last_sign(path), f" on {on_disk.get('host')}"
+        where += f", or was killed: nothing was written for {silent / 60:.0f} min" if silent > SILENT else ""
         found.append(f"the recording has no end yet: its program still runs{where}")
     later = later_starts(path)
     if later:

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from fxscope import names
-from fxscope.recording.ending import doubts, is_elsewhere
+from fxscope.recording.ending import doubts
 from fxscope.recording.records import Session
 from fxscope.recording.session_file import is_live
 from fxscope.words import count
@@ -33,8 +33,7 @@ def build_session(path: str, on_disk: dict[str, Any] | None, builder: Builder) -
     if on_disk is not None:
         _from_file(session, on_disk)
     session.notes = [*builder.notes, *_skipped(builder)]
-    here = session.state == "live" and on_disk is not None and not is_elsewhere(on_disk)
-    session.notes += [] if here else doubts(path, on_disk)  # what runs here says so by its state
+    session.notes += doubts(path, on_disk)
     return session
 
 
