@@ -11,7 +11,7 @@ from fxscope.diagnosis.statement import source_tree
 from fxscope.diagnosis.story import Frame
 
 _PLAIN = frozenset({"object", "ABC", "abc.ABC", "NamedTuple"})
-_MODULE = re.compile(r"(torch\.)?nn\.(modules\.\w+\.)?\w+")
+_MODULE = re.compile(r"(torch\.)?nn\.(modules\.\w+\.)?(?!\w*(Parameter|Buffer)$)\w+")  # a Parameter is a tensor
 _LEVELS = 4  # folders above a file in which a package that it imports from is looked for
 
 Class = tuple[str, ast.ClassDef]  # with the file that it stands in
@@ -92,7 +92,9 @@ def _imported(tree: ast.Module | None, name: str) -> str:
         for each in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else []:
             if (each.asname or each.name) != first:
                 continue
-            above = "." * node.level + (node.module or "") + "." if isinstance(node, ast.ImportFrom) else ""
+            above = ""
+            if isinstance(node, ast.ImportFrom):
+                above = "." * node.level + (f"{node.module}." if node.module else "")
             return f"{above}{each.name}{dot}{rest}"
     return name
 

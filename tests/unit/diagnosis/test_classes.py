@@ -60,6 +60,11 @@ def told(frame: Frame, name: str, values: list[str]) -> tuple[str, str]:
         ("from elsewhere import Base", "(Base)", "unknown"),
         ("from .base import Absent", "(Absent)", "unknown"),
         ("from flax import linen as nn", "(nn.Module)", "unknown"),
+        ("from . import base", "(base.Base)", "module"),
+        ("from .. import base", "(base.Base)", "plain"),
+        ("from .. import shared", "(shared.base.Base)", "module"),
+        ("", "(nn.Parameter)", "unknown"),
+        ("", "(nn.UninitializedBuffer)", "unknown"),
         ("", "(make_base())", "unknown"),
         ("class Base(Net): pass", "(Base)", "plain"),  # no program that runs, but read all the same
     ],
@@ -70,6 +75,7 @@ def test_what_a_class_is(tmp_path: Path, above: str, bases: str, kind: str) -> N
         "from torch import nn\nclass Base(nn.Module): pass\nclass Plain: pass\n"
     )
     frame = frame_of(tmp_path, above, bases)
+    (tmp_path / "base.py").write_text("class Base: pass\n")
     (tmp_path / "models" / "base.py").write_text("import torch\nclass Base(torch.nn.Sequential): pass\n")
     assert kind_of(frame) == kind
 
