@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 from fxscope.names import OUTPUT_FILE
@@ -32,15 +32,17 @@ def hand_over(program: Program) -> None:
         with _raw_terminal(), _window_of(program):
             program.on_output = show  # before the tail is read: a line may come twice, and none is lost
             with contextlib.suppress(OSError):  # no output.log, on a full disk: what comes now is shown all the same
-                show(_last_lines((program.folder / OUTPUT_FILE).read_bytes()[-_TAIL:]))
+                show(_last_lines(program.folder / OUTPUT_FILE))
             _type_to(program)
         program.wait()
     except KeyboardInterrupt:  # standard input is no terminal: there Ctrl-C is typed to the program
         program.stop()
 
 
-def _last_lines(data: bytes, most: int = 10) -> bytes:
-    return b"".join(data.splitlines(keepends=True)[-most:])
+def _last_lines(path: Path, most: int = 10) -> bytes:
+    with open(path, "rb") as file:  # it may be larger than the memory
+        file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
+        return b"".join(file.read(_TAIL).splitlines(keepends=True)[-most:])
 
 
 def _type_to(program: Program) -> None:
@@ -75,7 +77,10 @@ def _window_of(program: Program) -> Iterator[None]:
     """Its window is all of ours, also after that changes; the app had shown it in a part."""
 
     def resize(_number: int = 0, _frame: FrameType | None = None) -> None:
-        program.resize(*shutil.get_terminal_size())
+        with contextlib.suppress(
+            OSError
+        ):  # no terminal, or gone. Not shutil's: COLUMNS and LINES do not follow the window
+            program.resize(*os.get_terminal_size(sys.stdin.fileno()))
 
     resize()
     before = signal.signal(signal.SIGWINCH, resize)
