@@ -54,6 +54,7 @@ class ByteSource:
         self.inode = 0
         self._copy: IO[bytes] | None = None  # of a remote log that may grow
         self._end = b""  # the last bytes as they were read
+        self._modified = 0  # when the file was, in ns
         self._replaced = False
         self._asked = time.monotonic()
         try:
@@ -80,7 +81,7 @@ class ByteSource:
 
         Raises:
             UnreadableError: The file was replaced or shrank, so that what was read is no longer what is there. Cut in place and
-                written anew it may be longer than before: its end tells.
+                written anew it may be as long as before, or longer: its end tells.
         """
         try:
             if not self._follow:
@@ -88,12 +89,15 @@ class ByteSource:
                 return len(self.data)
             at_path, known = os.stat(self.path), len(self.data)
             self._replaced = self._replaced or at_path.st_ino != self.inode or at_path.st_size < known
-            if not self._replaced and at_path.st_size > known:
+            if not self._replaced and (at_path.st_size > known or at_path.st_mtime_ns != self._modified):
                 with open(self.path, "rb") as file:
                     file.seek(known - len(self._end))
-                    # Zeros are what a network file system shows of bytes that it has not got yet.
-                    self._replaced = file.read(len(self._end)) != self._end and b"\0" not in self._end
-                    if not self._replaced:
+                    now = file.read(len(self._end))
+                    # Zeros are what a network file system shows of bytes that it has not got yet: any may come there.
+                    pairs = zip(self._end, now, strict=False)
+                    same = len(now) == len(self._end) and all(old in (0, new) for old, new in pairs)
+                    self._replaced = not same
+                    if same:
                         self._map(file)
             if self._replaced:
                 raise UnreadableError(f"{self.path} was replaced while it was read; open it again")
@@ -102,7 +106,7 @@ class ByteSource:
         return len(self.data)
 
     def reaches(self, end: int) -> bool:
-        """Whether the bytes up to ``end`` are those that were read: touching a file that was cut in place would kill us (SIGBUS)."""
+        """Whether the bytes up to ``end`` are still there, and were those that were read when the log was last looked at: touching a file that was cut in place would kill us (SIGBUS)."""
         if not self._follow:
             return True
         try:
@@ -130,7 +134,8 @@ class ByteSource:
         self._follow = False
 
     def _map(self, file: IO[bytes]) -> None:
-        size = os.fstat(file.fileno()).st_size
+        known = os.fstat(file.fileno())
+        size, self._modified = known.st_size, known.st_mtime_ns
         if size:
             # The old map is dropped, not closed: another thread may still be reading from it.
             self.data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import lzma
+import os
 import random
 import subprocess
 import sys
@@ -253,6 +254,23 @@ def test_a_log_that_was_written_anew_in_place_is_not_taken_for_its_continuation(
         assert len(index.source) == len(old)
         assert index.text(0) == ""
         assert "was cut while it was read" in index.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"old\n" * 200, b"new\n" * 200), (b"old\n" * 200 + b"\0x\n", b"new\n" * 900)]
+)
+def test_a_log_written_anew_is_told_at_the_same_size_and_with_zeros(old: bytes, new: bytes, tmp_path: Path) -> None:
+    path = write(tmp_path, old)
+    os.utime(path, ns=(1, 1))
+    source = ByteSource(path)
+    assert source.grow() == len(old)
+    os.utime(path)  # touched and no more
+    assert source.grow() == len(old)
+    os.utime(path, ns=(1, 1))
+    assert source.grow() == len(old)
+    path.write_bytes(new)
+    with pytest.raises(UnreadableError, match="replaced"):
+        source.grow()
 
 
 def test_bytes_that_a_network_file_system_shows_late_are_no_other_log(tmp_path: Path) -> None:
