@@ -114,15 +114,43 @@ def take_folder(folder: str, alone: bool = False) -> bool:
     begun, ours = os.listdir(folder), None if alone else _task_files()
     if begun and not (ours and any(name.startswith(ours[0]) for name in begun)):
         return False
-    try:  # "x": whoever makes the file has the place, however many have seen that it was not there
-        with open(os.path.join(folder, ours[1] if ours else SESSION_FILE), "x", encoding="utf-8") as file:
-            file.write(f"{os.getpid()} {socket.gethostname()}\n" if ours else "{}\n")
+    try:  # whoever makes the file has the place, however many have seen that it was not there
+        if ours is None:
+            _begin_session(folder)
+            return True
+        with open(os.path.join(folder, ours[1]), "x", encoding="utf-8") as file:
+            file.write(f"{os.getpid()} {socket.gethostname()}\n")
     except FileExistsError:
         return False
-    if ours and any(TASK_FILE.match(name) and not name.startswith(ours[0]) for name in os.listdir(folder)):
+    if any(TASK_FILE.match(name) and not name.startswith(ours[0]) for name in os.listdir(folder)):
         os.unlink(os.path.join(folder, ours[1]))  # another job, or another life of ours, began in the same moment
         return False
     return True
+
+
+def _begin_session(folder: str) -> None:
+    """Make ``session.json``, whole from its first moment on: whoever reads it sees a recording that is live.
+
+    Raises:
+        FileExistsError: It is there.
+    """
+    path, temporary = os.path.join(folder, SESSION_FILE), _temporary(folder)
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump({"state": "live", "host": socket.gethostname(), "pid": os.getpid()}, file)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links in this file system: it is empty for a moment
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _temporary(folder: str) -> str:
+    return os.path.join(folder, f"{SESSION_FILE}.{socket.gethostname()}.{os.getpid()}.tmp")
 
 
 def _task_files() -> tuple[str, str] | None:
@@ -174,8 +202,7 @@ def write_session(folder: str, session: dict[str, Any]) -> None:
     Raises:
         OSError: The folder cannot be written.
     """
-    path = os.path.join(folder, SESSION_FILE)
-    temporary = f"{path}.{socket.gethostname()}.{os.getpid()}.tmp"
+    path, temporary = os.path.join(folder, SESSION_FILE), _temporary(folder)
     while True:
         others = failed, running = _others(folder)
         told = {**session, "exit_code": failed or session["exit_code"]}

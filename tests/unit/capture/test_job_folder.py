@@ -222,3 +222,16 @@ def test_runs_that_start_at_once_share_no_folder(tmp_path: Path) -> None:
     assert [each.exitcode for each in runs] == [0, 0]
     assert got.empty()
     assert len(set(folders)) == 3 * ROUNDS
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_place_that_is_taken_is_live_at_once(links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_from: str, _to: str) -> None:
+        raise PermissionError(1, "no hard links here")
+
+    if not links:
+        monkeypatch.setattr("os.link", refuse)
+    assert take_folder(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["session.json"]
+    assert is_live(json.loads((tmp_path / "session.json").read_text()))
+    assert not take_folder(str(tmp_path))
