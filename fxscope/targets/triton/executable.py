@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import linecache
 import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -263,6 +264,7 @@ class TritonExecutable:
         self.kind = "interpreted" if interpreted else "measured"
         self.launches = sum(node.op == "call_function" for node in island.graph.nodes)  # what eager would start
         self.variants: dict[tuple[Any, ...], Compiled | None] = {}
+        self.compiling = threading.Lock()  # what one thread compiles and tunes the others wait for
         symbolic = any(
             isinstance(size, torch.SymInt) for x in inputs if isinstance(x, torch.Tensor) for size in x.shape
         )
@@ -280,13 +282,14 @@ class TritonExecutable:
 
     def _variant(self, inputs: Sequence[Any]) -> Compiled | None:
         key = signature(inputs)
-        if key not in self.variants:
-            empty = any(isinstance(x, torch.Tensor) and x.numel() == 0 for x in inputs)
-            # Nothing to compute in parallel: eager says what zero-size tensors and reductions over nothing are.
-            self.variants[key] = (
-                None if empty else Compiled(self.island, inputs, self.choose, self.device, self.interpreted)
-            )
-        found = self.variants[key]
+        with self.compiling:
+            if key not in self.variants:
+                empty = any(isinstance(x, torch.Tensor) and x.numel() == 0 for x in inputs)
+                # Nothing to compute in parallel: eager says what zero-size tensors and reductions over nothing are.
+                self.variants[key] = (
+                    None if empty else Compiled(self.island, inputs, self.choose, self.device, self.interpreted)
+                )
+            found = self.variants[key]
         self.latest = found
         if found is not None:
             self.launches = found.launches

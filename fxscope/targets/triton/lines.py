@@ -16,7 +16,7 @@ from fxscope.targets.triton.schedule import Schedule, vector
 
 RESERVED = {
     "program", "batch", "row", "cols", "mask", "tl", "device", "libdevice", "triton", "torch", "start", "head", "inner", "base", "lane", "first", "pid", "top",
-    "acc", "depth", "done", "a_tile", "b_tile", "top_tile", "height", "K", "DEPTH", "DOWN", "ACROSS", "GROUP", "N", "ROWS", "TOTAL", "BLOCK", "TILE", "VEC", "PITCH", "PROGRAMS", "max", "min", "sum", "abs", "range", "float",
+    "acc", "depth", "done", "a_tile", "b_tile", "top_tile", "height", "K", "DEPTH", "DOWN", "ACROSS", "GROUP", "N", "ROWS", "TOTAL", "BLOCK", "TILE", "VEC", "PITCH", "PROGRAMS", "max", "min", "sum", "abs", "range", "float", "gdc_wait", "gdc_launch_dependents",
     *keyword.kwlist,
 }  # fmt: skip
 # Coordinates and masks, which the writer numbers by dimension and part; an FX node may be called like one (aten.index is `index`).

@@ -46,9 +46,7 @@ def kernel_name(plan: Plan, kernel: Kernel) -> str:
 
 def free_name(plan: Plan, name: str) -> str:
     """The name, or numbered, so that nothing else in the Python that starts kernels has it, nor what is derived from it; taken from now on."""
-    for found in itertools.chain([name], (f"{name}_{count}" for count in itertools.count(2))):
-        forms = {found + ending for ending in DERIVED}
-        if not forms & plan.names:
-            plan.names |= forms
-            return found
-    raise AssertionError("numbers end")
+    numbered = (f"{name}_{count}" for count in itertools.count(2))
+    found = next(n for n in itertools.chain([name], numbered) if plan.names.isdisjoint(n + end for end in DERIVED))
+    plan.names.update(found + end for end in DERIVED)
+    return found

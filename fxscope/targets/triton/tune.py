@@ -132,6 +132,7 @@ class _Trial:
     def __init__(self, tuner: Tuner, nest: Nest, name: str, bench: Bench) -> None:
         self.tuner, self.nest, self.name, self.bench = tuner, nest, name, bench
         self.kept: list[tuple[Bench, Results]] = []
+        self.doubt = ""  # said of the first
         self.runs: dict[Schedule, Run] = {}
         self.times: dict[Schedule, float] = {}
 
@@ -148,7 +149,8 @@ class _Trial:
                 self.runs[option], self.times[option] = run, seconds
         except Exception as error:  # noqa: BLE001 -- out of shared memory or device memory, most likely; `log` says what
             why = _brief(error)
-        self.tuner.log(self.name, option, seconds, why or note)
+        self.tuner.log(self.name, option, seconds, why or note or self.doubt)
+        self.doubt = ""
 
     def _started(self, make: Callable[[Bench], Run], bench: Bench) -> Run:
         run = make(bench)
@@ -165,10 +167,12 @@ class _Trial:
     def _unlike(self, option: Schedule, make: Callable[[Bench], Run], run: Run) -> str:
         """How a candidate differs from the first: on these inputs, and where they give next to no numbers, on tame ones too."""
         if not self.kept:
-            self.kept.append((self.bench, self._results(option, run)))
-            if self.kept[0][1].vague:
+            kept = [(self.bench, self._results(option, run))]
+            if kept[0][1].vague:
                 tame = self.bench.tame()
-                self.kept.append((tame, self._results(option, self._started(make, tame))))
+                kept.append((tame, self._results(option, self._started(make, tame))))
+            self.kept = kept
+            self.doubt = "an output holds next to no finite numbers to compare others with" if kept[-1][1].vague else ""
             return ""
         for bench, results in self.kept:
             found = run if bench is self.bench else self._started(make, bench)

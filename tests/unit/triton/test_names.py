@@ -92,6 +92,17 @@ def test_a_shifted_copy_is_no_other_tensor(
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
 
 
+def test_kernels_of_the_same_ops_have_names_of_their_own() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (((x * 2 + 1) @ w) * 3 + 4) @ w
+
+    x, w = on_device(torch.randn(6, 8)), on_device(torch.randn(8, 8))
+    executable = TritonExecutable(graph(function, x, w), (x, w), first_candidate, DEVICE, INTERPRETED)
+    torch.testing.assert_close(executable(x, w)[0], function(x, w), rtol=1e-4, atol=1e-4)
+    assert executable.latest is not None
+    assert [source.name for source in executable.latest.sources] == ["fused_mul_add", "fused_mul_add_2"]
+
+
 def test_a_number_among_the_inputs_is_no_tensor() -> None:
     x, y = on_device(torch.randn(3, 5)), on_device(torch.randn(3, 5))
     traced = named(outer, ("unused_2", "number"), x, y)

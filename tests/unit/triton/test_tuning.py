@@ -11,6 +11,7 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
+from fxscope.targets.triton import tune
 from fxscope.targets.triton.agreement import LIMITS, SHARE, limits
 from fxscope.targets.triton.schedule import LIBRARY, Schedule, candidates
 from fxscope.targets.triton.trial import Bench
@@ -252,12 +253,46 @@ def test_what_gives_no_numbers_is_compared_on_tamer_inputs() -> None:
     assert said[wrong].startswith("neg differs by 1.0e-02 from ")
 
 
+def test_what_gives_no_numbers_at_all_is_told() -> None:
+    made = kernel(lambda x: torch.log(-x * x - 1), *tensors(FULL, 0, (3, 700)))
+    assert len(made.measure(PretendedCard({}))) == len(made.options)
+    plain, *others = made.options
+    assert made.said[plain][1] == "an output holds next to no finite numbers to compare others with"
+    assert {made.said[other][1] for other in others} == {""}
+
+
+def test_where_tame_inputs_find_no_memory_the_next_is_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = kernel(entropy, *tensors(FULL, 0, (64, 300)))
+    tame, calls = Bench.tame, []
+
+    def short(bench: Bench) -> Bench:
+        calls.append(bench)
+        if len(calls) == 1:
+            raise torch.OutOfMemoryError("out of memory")
+        return tame(bench)
+
+    monkeypatch.setattr(Bench, "tame", short)
+    plain, second, *_, wrong = made.options
+    taken = made.measure(PretendedCard({}), {wrong: lambda text: text.replace("tl.sum(", "1.01 * tl.sum(")})
+    assert second in taken
+    assert not {plain, wrong} & {*taken}
+    assert made.said[wrong][1].endswith(f" from {second.text()}")
+
+
 def test_a_choice_is_for_tensors_that_start_alike(chain: Kernel) -> None:
     source = chain.write(chain.nest, chain.options[0])
     aligned = tuned_path(source, chain.options, "card")
     assert tuned_path(source, chain.options, "another card") != aligned
+    assert tuned_path(source, chain.options[:2], "card") != aligned
     source.args[0].misaligned = 4
     assert tuned_path(source, chain.options, "card") != aligned
+
+
+def test_a_choice_of_an_older_tuner_is_none(chain: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = chain.write(chain.nest, chain.options[0])
+    now = tuned_path(source, chain.options, "card")
+    monkeypatch.setattr(tune, "VERSION", tune.VERSION - 1)
+    assert tuned_path(source, chain.options, "card") != now
 
 
 def test_tuning_leaves_the_programs_random_numbers_alone(chain: Kernel) -> None:
