@@ -12,7 +12,7 @@ import torch
 from fxscope.targets.triton.ir import Axes, Kernel, Memory, Value
 from fxscope.targets.triton.nest import INT32, Nest
 from fxscope.targets.triton.nodes import packet
-from fxscope.targets.triton.schedule import LIBRARY, Schedule
+from fxscope.targets.triton.schedule import LIBRARY, Schedule, candidates
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -153,7 +153,8 @@ def _operands(plan: Plan, kernel: Kernel, node: Node) -> list[Operand] | None:
     return out
 
 
-def formulations(nest: MatmulNest) -> list[Schedule]:
+@candidates.register
+def _products(nest: MatmulNest) -> list[Schedule]:
     """The library call first, which is what is taken untimed; then tiles of the product from large to small."""
     half = nest.dtype.itemsize == 2
     shapes = [

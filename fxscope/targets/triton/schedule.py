@@ -5,6 +5,7 @@ The candidates come from experiment on an H200 (docs/triton.md says which and wh
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -153,18 +154,9 @@ def may_overlap(nest: Nest, programs: int) -> bool:
     return programs <= QUEUE or traffic(nest) // programs >= SHORT
 
 
+@functools.singledispatch
 def candidates(nest: Nest) -> list[Schedule]:
-    """Formulations worth timing, the one to take untimed first."""
-    from fxscope.targets.triton.matmul import MatmulNest, formulations
-    from fxscope.targets.triton.siblings import Siblings
-    from fxscope.targets.triton.tiles import Tiled
-
-    if isinstance(nest, MatmulNest):
-        return formulations(nest)
-    if isinstance(nest, Siblings):
-        return nest.formulations()
-    if isinstance(nest, Tiled):
-        return [*nest.formulations(), *candidates(nest.plain)]
+    """Formulations worth timing, the one to take untimed first; nests of other kinds register their own."""
     options = _plain_candidates(nest)
     if not any(elements_before(nest, value) for value in nest.kernel.values):
         return options

@@ -39,25 +39,27 @@ class Siblings(Nest):
         self.picks, self.reductions, self.partials = [], [], []
         self.rows, self.cols = (), ()
 
-    def formulations(self) -> list[Schedule]:
-        """How much of a member a program takes, what to take untimed first.
 
-        ``block`` elements of a pointwise member; of a sum ``tile`` results, ``depth`` elements of the sum at a time.
-        """
-        total = sum(nest.row_count * nest.col_count for nest in self.members)
-        block = max(128, min(1024, power_of_two(-(-total // (2 * SMS)))))
-        sizes = dict.fromkeys([(block, 4), (256, 4), (512, 4), (1024, 4), (1024, 8)])
-        firsts = {nest: next(filter(_is_member, candidates(nest))) for nest in self.members}
-        results = sum(nest.row_count for nest, first in firsts.items() if first.form == "loop" and first.tile > 1)
-        if not results:
-            return [Schedule("several", *size) for size in sizes]
-        tile = 8 if results < 16 * SMS else 16
-        sums = dict.fromkeys([(tile, 512), (8, 512), (16, 512), (8, 128), (16, 128), (32, 64)])
-        return [
-            *(Schedule("several", block, 4, tile=tile, depth=depth) for tile, depth in sums),
-            *(Schedule("several", *size, tile=tile, depth=512) for size in list(sizes)[1:]),
-            Schedule("several", 1024, 8, tile=16, depth=512),
-        ]
+@candidates.register
+def _several(nest: Siblings) -> list[Schedule]:
+    """How much of a member a program takes, what to take untimed first.
+
+    ``block`` elements of a pointwise member; of a sum ``tile`` results, ``depth`` elements of the sum at a time.
+    """
+    total = sum(member.row_count * member.col_count for member in nest.members)
+    block = max(128, min(1024, power_of_two(-(-total // (2 * SMS)))))
+    sizes = dict.fromkeys([(block, 4), (256, 4), (512, 4), (1024, 4), (1024, 8)])
+    firsts = {member: next(filter(_is_member, candidates(member))) for member in nest.members}
+    results = sum(member.row_count for member, first in firsts.items() if first.form == "loop" and first.tile > 1)
+    if not results:
+        return [Schedule("several", *size) for size in sizes]
+    tile = 8 if results < 16 * SMS else 16
+    sums = dict.fromkeys([(tile, 512), (8, 512), (16, 512), (8, 128), (16, 128), (32, 64)])
+    return [
+        *(Schedule("several", block, 4, tile=tile, depth=depth) for tile, depth in sums),
+        *(Schedule("several", *size, tile=tile, depth=512) for size in list(sizes)[1:]),
+        Schedule("several", 1024, 8, tile=16, depth=512),
+    ]
 
 
 def launches(plan: Plan, products: Mapping[int, Kernel]) -> list[list[Kernel]]:
@@ -119,12 +121,16 @@ class Units:
     def order(self) -> list[int]:
         """An order in which each stands behind what it needs, else by their numbers."""
         done: dict[int, None] = {}
+        begun: set[int] = set()
         for start in sorted(self.needs):
             waiting = [start]
             while waiting:
                 unit = waiting[-1]
                 ahead = sorted(self.needs[unit] - done.keys(), reverse=True)
                 if ahead:
+                    begun.add(unit)
+                    if not begun.isdisjoint(ahead):
+                        raise AssertionError(f"launches wait for one another: {sorted(begun - done.keys())}")
                     waiting += ahead
                 else:
                     done[waiting.pop()] = None

@@ -7,7 +7,7 @@ import math
 from fxscope.targets.triton.ir import Axes, Kernel
 from fxscope.targets.triton.lines import Part
 from fxscope.targets.triton.nest import Access, Nest
-from fxscope.targets.triton.schedule import BIG, SMS, Schedule, half_outputs, power_of_two
+from fxscope.targets.triton.schedule import BIG, SMS, Schedule, candidates, half_outputs, power_of_two
 from fxscope.targets.triton.values import Values
 
 LEAST = 8  # elements along both dimensions from which a tile pays
@@ -25,22 +25,25 @@ class Tiled(Nest):
         super().__init__(plain.kernel, plain.axes, columns)
         self.plain = plain
 
-    def formulations(self) -> list[Schedule]:
-        """Sizes of tiles, the one to take untimed first: the largest that still keeps all multiprocessors busy."""
-        high, wide, fast = power_of_two(self.rows[-1]), power_of_two(self.col_count), half_outputs(self)
-        hints = any(value.memory and self.big(value.memory) >= BIG for value in self.kernel.values)
-        sizes = [(64, 64, 8), (32, 64, 4), (64, 32, 4), (32, 32, 4), (16, 64, 4), (64, 16, 4), (16, 32, 4)]
-        options = dict.fromkeys((min(tile, high), min(block, wide), warps) for tile, block, warps in sizes)
-        busy = [option for option in options if self.programs(*option[:2]) >= 2 * SMS]
-        first = busy[0] if busy else max(options, key=lambda option: self.programs(*option[:2]))
-        return [
-            Schedule("tiles", block, warps, tile=tile, fast=fast, hints=hints)
-            for tile, block, warps in dict.fromkeys([first, *options])
-        ]
-
     def programs(self, tile: int, block: int) -> int:
         """How many tiles there are."""
         return math.prod(self.rows[:-1]) * -(-self.rows[-1] // tile) * -(-self.col_count // block)
+
+
+@candidates.register
+def _tiles(nest: Tiled) -> list[Schedule]:
+    """Sizes of tiles, the largest that still keeps all multiprocessors busy first; then the kernel in the order of what it writes."""
+    high, wide, fast = power_of_two(nest.rows[-1]), power_of_two(nest.col_count), half_outputs(nest)
+    hints = any(value.memory and nest.big(value.memory) >= BIG for value in nest.kernel.values)
+    sizes = [(64, 64, 8), (32, 64, 4), (64, 32, 4), (32, 32, 4), (16, 64, 4), (64, 16, 4), (16, 32, 4)]
+    options = dict.fromkeys((min(tile, high), min(block, wide), warps) for tile, block, warps in sizes)
+    busy = [option for option in options if nest.programs(*option[:2]) >= 2 * SMS]
+    first = busy[0] if busy else max(options, key=lambda option: nest.programs(*option[:2]))
+    tiles = [
+        Schedule("tiles", block, warps, tile=tile, fast=fast, hints=hints)
+        for tile, block, warps in dict.fromkeys([first, *options])
+    ]
+    return [*tiles, *candidates(nest.plain)]
 
 
 def nest_of(kernel: Kernel, axes: Axes) -> Nest:

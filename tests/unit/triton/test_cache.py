@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -67,6 +69,16 @@ def test_threads_that_load_and_run_the_same_kernel(tmp_path: Path, monkeypatch: 
     path.unlink()
     monkeypatch.delitem(sys.modules, path.stem)
     found: list[object] = []
+    kept: list[Path] = []
+    meeting = threading.Barrier(2)
+
+    def keep(path: Path, text: str) -> None:
+        kept.append(path)
+        with contextlib.suppress(threading.BrokenBarrierError):  # nobody else comes: that is what is tested
+            meeting.wait(1)
+        cache.keep(path, text)
+
+    monkeypatch.setattr(module, "keep", keep)
 
     def work() -> None:
         function = module.load(source, INTERPRETED)
@@ -78,7 +90,28 @@ def test_threads_that_load_and_run_the_same_kernel(tmp_path: Path, monkeypatch: 
     for thread in threads:
         thread.join()
     assert found == [found[0]] * 4
+    assert kept == [path]
     assert [one.name for one in tmp_path.rglob("*.*")] == [path.name]
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="a card runs kernels of several threads at once")
+def test_the_interpreter_runs_one_kernel_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps the program's number in a global."""
+    made = compiled(15.25)
+    meeting, met, errstate = threading.Barrier(2), [], np.errstate
+
+    def entered(**options: str) -> np.errstate:
+        with contextlib.suppress(threading.BrokenBarrierError):  # nobody else comes: that is what is tested
+            met.append(meeting.wait(0.5))
+        return errstate(**options)
+
+    monkeypatch.setattr(np, "errstate", entered)
+    threads = [threading.Thread(target=made, args=(torch.ones(7),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert met == []
 
 
 def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,13 @@ def interpreted(function: Any, *args: torch.Tensor, choose: Any = first_candidat
         return executable, executable(*args)
 
 
+def sources(function: Any, *shapes: tuple[int, ...], choose: Any = first_candidate) -> list[Any]:
+    """Written for a card, of bfloat16."""
+    with FakeTensorMode():
+        args = [torch.empty(shape, dtype=torch.bfloat16) for shape in shapes]
+        return Compiled(graph(function, *args), args, choose, CPU, False, bind=False).sources
+
+
 def near(got: torch.Tensor, want: torch.Tensor) -> None:
     tolerance = {torch.float32: 2e-6, torch.bfloat16: 4e-3}[got.dtype]
     assert float((got.double() - want).norm()) <= tolerance * float(want.norm()) + 1e-7
@@ -32,11 +39,6 @@ def near(got: torch.Tensor, want: torch.Tensor) -> None:
 
 def test_launches_overlap_where_programs_are_few_or_long_and_the_kernel_waits_first() -> None:
     """Written for a card: nothing is read before what the kernel ahead wrote is there."""
-
-    def sources(function: Any, *shapes: tuple[int, ...], choose: Any = first_candidate) -> list[Any]:
-        with FakeTensorMode():
-            args = [torch.empty(shape, dtype=torch.bfloat16) for shape in shapes]
-            return Compiled(graph(function, *args), args, choose, CPU, False, bind=False).sources
 
     def softmax(x):
         return torch.softmax(x, -1)
@@ -57,6 +59,22 @@ def test_launches_overlap_where_programs_are_few_or_long_and_the_kernel_waits_fi
         reads = [at for at, line in enumerate(lines) if "tl.load" in line or "tl.store" in line]
         assert not overlap or lines.index("gdc_wait()") < min(reads)
         assert ("gdc_wait" in module.header(source.text, interpreted=False)) is overlap
+
+
+@pytest.mark.parametrize(("shape", "overlap"), [((64, 1024), True), ((1024, 1024), False)])
+def test_a_launch_of_several_waits_before_it_calls_a_member(shape: tuple[int, ...], overlap: bool) -> None:
+    """Unless it is a long queue of short programs: 3,072 that move four kilobytes each."""
+    (source,) = sources(lambda x, y, z: (x * 2, torch.relu(y), z + 1), shape, shape, shape)
+    assert source.schedule.form == "several"
+    assert source.overlap is overlap
+    assert ("gdc_wait" in module.header(source.text, interpreted=False)) is overlap
+    *members, body = source.text.split("@triton.jit")
+    assert "_part(" in body
+    assert not any("gdc_" in member for member in members)
+    lines = [line.strip() for line in body.splitlines()]
+    assert ("gdc_wait()" in lines) is overlap
+    assert ("gdc_launch_dependents()" in lines) is overlap
+    assert not overlap or lines.index("gdc_wait()") < lines.index("program = tl.program_id(0)")
 
 
 def test_what_follows_a_librarys_kernel_waits_for_it_outside() -> None:

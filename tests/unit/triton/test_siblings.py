@@ -13,8 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 pytest.importorskip("triton")
 from fxscope.targets.triton.executable import Compiled, TritonExecutable, first_candidate
-from fxscope.targets.triton.schedule import candidates
-from fxscope.targets.triton.siblings import MAX_ARGUMENTS, Siblings, Units, launches
+from fxscope.targets.triton.schedule import Schedule, candidates
+from fxscope.targets.triton.siblings import MAX_ARGUMENTS, Siblings, Units, _is_member, launches
 from tests.unit.triton.traced import DEVICE, INTERPRETED, graph, on_device
 from tests.unit.triton.tuning import PretendedCard, kernel
 
@@ -227,6 +227,29 @@ def test_units_that_are_joined_wait_for_what_each_waited_for(seed: int) -> None:
     order = units.order()
     assert sorted(order) == sorted(set(home.values()))
     assert all(order.index(home[need]) < order.index(home[unit]) for unit in needs for need in needs[unit])
+
+
+def test_launches_that_wait_for_one_another_are_an_error() -> None:
+    with pytest.raises(AssertionError, match="wait for one another"):
+        Units({0: set(), 1: {0, 3}, 2: {1}, 3: {2}})
+
+
+@pytest.mark.parametrize(
+    ("schedule", "joins"),
+    [
+        (Schedule("row", 512), True),
+        (Schedule("row", 512, tile=8), True),
+        (Schedule("row", 512, tile=16), False),
+        (Schedule("row", 512, weights="shifted"), False),  # the copies are made beside a kernel of its own
+        (Schedule("row", 512, weights="hoist"), False),
+        (Schedule("row", 512, chunks=2), False),
+        (Schedule("row", 512, programs=132), False),
+        (Schedule("sums", 512), False),
+        (Schedule("loop", 4096), True),
+    ],
+)
+def test_who_goes_with_others(schedule: Schedule, joins: bool) -> None:
+    assert _is_member(schedule) is joins
 
 
 def test_a_long_chain_is_put_in_order() -> None:

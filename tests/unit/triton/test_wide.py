@@ -41,6 +41,7 @@ def close_by(t: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         lambda t, y: ((t.float() + y).sum(1), (t.float() * y).sum(0)),
         lambda t, y: t.t().float().sum(0) + y.sum(1),
         lambda t, y: y + t[0],
+        lambda t, y: t.float() + y,  # tiles
         lambda t, y: (t.float() * 2, y * 2),  # one launch
     ],
 )
