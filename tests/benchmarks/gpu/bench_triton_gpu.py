@@ -207,6 +207,7 @@ def main() -> None:
     begin = time.time()
     part, parts = map(int, options.part.split("/"))
     cases = chosen(options.match, options.group, options.skip, options.limit)[part::parts]
+    cases.sort(key=lambda case: case.group != "small")  # the quick ones first, should time run out
     peers = [p for p in options.peers.split(",") if p]
     processes = max((os.cpu_count() or 4) // parts, 2)
     if not options.no_precompile and not options.prepared:
