@@ -12,7 +12,7 @@ from fxscope.targets.triton.ir import Memory, Value
 from fxscope.targets.triton.lines import Part
 from fxscope.targets.triton.products import Products
 from fxscope.targets.triton.reductions import Reductions
-from fxscope.targets.triton.schedule import Schedule, may_overlap
+from fxscope.targets.triton.schedule import Schedule, may_overlap, traffic
 from fxscope.targets.triton.tiles import Tiles
 
 
@@ -63,7 +63,7 @@ class Writer(Reductions, Products, Ahead, Tiles):
             "tiles": self._tiles,
         }
         grid = forms[self.schedule.form]()
-        overlap = overlap and self.schedule.early and may_overlap(self.nest, math.prod(grid))
+        overlap = overlap and self.schedule.early and may_overlap(traffic(self.nest), math.prod(grid))
         arguments = (
             ["program"] * part + [f"{m.name}_shifted_ptr" for m in self.shifted] + [f"{m.name}_ptr" for m in self.args]
         )

@@ -146,12 +146,12 @@ def elements_before(nest: Nest, value: Value) -> int:
     return (value.memory.misaligned // 2 + access.offset) % 8
 
 
-def may_overlap(nest: Nest, programs: int) -> bool:
-    """Whether a kernel gains by being started early: not as a long queue of short programs.
+def may_overlap(moved: int, programs: int) -> bool:
+    """Whether a kernel gains by being started early: not as a long queue of programs that move few of its bytes each.
 
     An H200 starts 0.83 programs a nanosecond of a kernel that overlaps (more of others), and its memory moves 5 kB in the time of one.
     """
-    return programs <= QUEUE or traffic(nest) // programs >= SHORT
+    return programs <= QUEUE or moved // programs >= SHORT
 
 
 @functools.singledispatch

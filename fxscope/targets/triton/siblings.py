@@ -11,7 +11,7 @@ from fxscope.targets.triton.emit import OVERLAP, Source, Writer
 from fxscope.targets.triton.fuse import Plan
 from fxscope.targets.triton.ir import Kernel, Memory
 from fxscope.targets.triton.nest import Nest
-from fxscope.targets.triton.schedule import QUEUE, SHORT, SMS, Schedule, candidates, power_of_two, traffic
+from fxscope.targets.triton.schedule import SMS, Schedule, candidates, may_overlap, power_of_two, traffic
 from fxscope.targets.triton.tiles import nest_of
 
 SMALL = 4 * 2**20  # bytes that a device moves while it launches one kernel
@@ -49,8 +49,10 @@ def _several(nest: Siblings) -> list[Schedule]:
     total = sum(member.row_count * member.col_count for member in nest.members)
     block = max(128, min(1024, power_of_two(-(-total // (2 * SMS)))))
     sizes = dict.fromkeys([(block, 4), (256, 4), (512, 4), (1024, 4), (1024, 8)])
-    firsts = {member: next(filter(_is_member, candidates(member))) for member in nest.members}
-    results = sum(member.row_count for member, first in firsts.items() if first.form == "loop" and first.tile > 1)
+    firsts = {member: _first(member) for member in nest.members}
+    results = sum(
+        member.row_count for member, first in firsts.items() if first and first.form == "loop" and first.tile > 1
+    )
     if not results:
         return [Schedule("several", *size) for size in sizes]
     tile = 8 if results < 16 * SMS else 16
@@ -142,7 +144,7 @@ def _is_small(kernel: Kernel, plan: Plan) -> bool:
     if kernel.extern is not None:
         return False
     nest = nest_of(kernel, plan.axes)
-    first = next(filter(_is_member, candidates(nest)), None)
+    first = _first(nest)
     if nest.partials or first is None:
         return False
     # How many partial sums there are is not known before the kernel that makes them is written.
@@ -167,9 +169,15 @@ def _is_member(schedule: Schedule) -> bool:
     return schedule.form in ("flat", "tiles", "loop")
 
 
-def member_schedule(nest: Nest, schedule: Schedule) -> Schedule:
+def _first(nest: Nest) -> Schedule | None:
+    """The formulation of a nest that goes with others; None where none does."""
+    return next(filter(_is_member, candidates(nest)), None)
+
+
+def _member_schedule(nest: Nest, schedule: Schedule) -> Schedule:
     """How a member is written where the launch has a schedule."""
-    first = next(filter(_is_member, candidates(nest)))
+    first = _first(nest)
+    assert first is not None, "what cannot be a member is not joined"
     first = replace(first, warps=schedule.warps, maxnreg=None)
     if first.form == "flat":
         return replace(first, block=min(schedule.block, max(power_of_two(nest.col_count), 128)))
@@ -183,12 +191,12 @@ def write_siblings(
 ) -> Source:
     """One kernel that calls a function per member; members that differ in names alone share theirs."""
     written = [
-        Writer(member, member_schedule(member, schedule), f"{member.kernel.nodes[-1]}_part", notes).write(part=True)
+        Writer(member, _member_schedule(member, schedule), f"{member.kernel.nodes[-1]}_part", notes).write(part=True)
         for member in nest.members
     ]
     programs = sum(math.prod(source.grid) for source in written)
     moved = sum(traffic(member) for member in nest.members)
-    overlap = overlap and schedule.early and (programs <= QUEUE or moved // programs >= SHORT)
+    overlap = overlap and schedule.early and may_overlap(moved, programs)
     shared: dict[str, list[Source]] = {}
     for source in written:
         shared.setdefault(_shape(source.text), []).append(source)

@@ -119,6 +119,11 @@ def test_long_rows_and_sums_down_them_stay_alone() -> None:
         compiled = written(lambda x, g, w: ((x * g).sum(0), torch.relu(x) * 2, w + 1), short, short.clone(), w)
     assert [source.schedule.form for source in compiled.sources] == ["sums", "several"]
     assert "parts" in compiled.sources[1].text  # they are added up beside the pointwise one
+    with FakeTensorMode():
+        wide = torch.empty(600, 5000)
+        compiled = written(lambda x, g, w: ((x * g).sum(0), w + 1), wide, wide.clone(), torch.empty(256))
+    # There may be so many partial sums that adding them up takes longer than a launch.
+    assert sorted(source.schedule.form for source in compiled.sources) == ["flat", "loop", "sums"]
 
 
 def test_members_that_differ_in_names_alone_share_a_function_and_lines_know_all_their_nodes() -> None:
