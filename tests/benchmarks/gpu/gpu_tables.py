@@ -69,7 +69,7 @@ def small(rows: Sequence[Row]) -> str:
     for row in rows:
         if row["group"] != "small":
             continue
-        x_bytes = 2 * _elements(row) * (2 if " bf16 " in row["case"] else 4)
+        x_bytes = 2 * _elements(row) * (4 if " fp32 " in row["case"] else 2)
         others = [row.get(f"{peer}_us") for peer in (*PEERS, "eager")]
         gain = min(us for us in others[:-1] if us) / row["ours_us"]
         out.append([
@@ -154,9 +154,10 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     options = parser.parse_args()
     results = [json.loads(path.read_text()) for path in options.results]
-    unfit = [row["case"] for result in results for row in result["rows"] if row.get("failed") or row.get("wrong")]
+    every = [row for result in results for row in result["rows"]]
+    unfit = [row["case"] for row in every if row.get("failed") or row.get("wrong") or not best_peer(row)[1]]
     if unfit:
-        raise SystemExit(f"failed or wrong: {', '.join(unfit)}")
+        raise SystemExit(f"failed, wrong or without a peer: {', '.join(unfit)}")
     rows = merged(results)
     tables = {name: write(rows) for name, write in TABLES.items()}
     if options.page:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "tests" / "benchmarks" / "gpu" / "gpu_tables.py"
 
@@ -59,10 +61,11 @@ def test_rows_of_two_processes_are_one_table_in_order(tmp_path: Path) -> None:
     assert "| softmax bf16 64x1001 | 95 % | 0.98x |" in sections["below"]
 
 
-def test_a_wrong_row_is_no_table(tmp_path: Path) -> None:
-    done = written(tmp_path, [LEADS, {**AHEAD, "wrong": True}])
+@pytest.mark.parametrize("unfit", [{"wrong": True}, {"failed": "out of memory"}, {"inductor": None}])
+def test_a_row_that_says_nothing_is_no_table(unfit: dict[str, object], tmp_path: Path) -> None:
+    done = written(tmp_path, [LEADS, {**AHEAD, **unfit}])
     assert done.returncode != 0
-    assert done.stderr.strip() == "failed or wrong: softmax bf16 64x1001"
+    assert done.stderr.strip() == "failed, wrong or without a peer: softmax bf16 64x1001"
 
 
 def test_the_page_has_a_place_for_each_table(tmp_path: Path) -> None:
