@@ -69,7 +69,8 @@ class Tmux:
 
     def keys(self, *keys: str) -> None:
         for key in keys:
-            self._run("send-keys", key)
+            command = ["tmux", "-L", self.name, "send-keys", key]
+            subprocess.run(command, check=True, timeout=60, cwd=self.folder, capture_output=True)
 
     def screen(self) -> str:
         return self._run("capture-pane", "-p")
@@ -237,7 +238,12 @@ def test_passes_and_kernels_of_a_convolution_net(tmux, tmp_path):
     tmux.until(lambda screen: "Nothing has been measured" in screen)
     tmux.keys("s")
     tmux.until(lambda screen: "Executors" in screen)
-    tmux.keys("C-u", "eager,npu", "Enter")
+    tmux.until(lambda screen: "eager,inductor" in screen)  # each key once the one before has shown
+    tmux.keys("C-u")
+    tmux.until(lambda screen: "eager,inductor" not in screen)
+    tmux.keys("eager,npu")
+    tmux.until(lambda screen: "eager,npu" in screen)
+    tmux.keys("Enter")
     tmux.until(lambda screen: "x cancels" in screen)
     tmux.keys("x")
     tmux.until(lambda screen: "Nothing has been measured" in screen)
