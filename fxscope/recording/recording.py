@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 class Recording:
     """Records of one run. Attributes are read lazily; ``refresh`` takes in what a live writer has added.
 
-    Make one with ``open_recording`` (``fxscope.open``). Records that were handed out stay valid, and are updated in
-    place, when a refresh brings more.
+    Make one with ``open_recording`` (``fxscope.open``). A refresh that brings more updates records that were handed out.
 
     Attributes:
         path: What was opened.
