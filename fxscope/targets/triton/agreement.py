@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Set
 import torch
 
 from fxscope.targets.triton.builder import HALF
-from fxscope.targets.triton.ir import Value
 from fxscope.targets.triton.matmul import MatmulNest
 from fxscope.targets.triton.nest import Nest
 
@@ -54,7 +53,7 @@ def limits(nest: Nest) -> dict[str, float]:
     exact = torch.get_float32_matmul_precision() == "highest"
     allowed = {}
     for value, memory, _ in nest.kernel.stores:
-        among = _among(value)
+        among = value.with_sources()
         dtypes = {one.dtype for one in among if one.op != "load" or one in product}
         if not memory.dtype.is_floating_point:
             allowed[memory.name] = SHARE if any(one.dtype.is_floating_point for one in among) else 0.0
@@ -64,18 +63,6 @@ def limits(nest: Nest) -> dict[str, float]:
         else:
             allowed[memory.name] = max(LIMITS[dtype] for dtype in {memory.dtype, *dtypes & {*HALF}})
     return allowed
-
-
-def _among(value: Value) -> set[Value]:
-    """A value and all that it is computed from."""
-    found: set[Value] = set()
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if one not in found:
-            found.add(one)
-            waiting += one.args
-    return found
 
 
 class Results:

@@ -22,7 +22,7 @@ class Fills:
         loads = [
             v for v in nest.kernel.values if v.op == "load" and nest.kinds[v] == "full" and v.dtype.is_floating_point
         ]
-        under = [load for load in loads if any(load in _sources(top) for top in tops)]
+        under = [load for load in loads if any(load in top.with_sources() for top in tops)]
         best = self._neutral()
         for trial in (under, under[:1]):
             self._assume(dict.fromkeys(trial, -math.inf))
@@ -73,13 +73,3 @@ class Fills:
             shift = value.args[1].op == "reduce" and value.args[1].expr == "max"
             return -math.inf if first == -math.inf and (args[1] == 0.0 or (shift and "-" in value.expr)) else None
         return None
-
-
-def _sources(value: Value) -> set[Value]:
-    out, waiting = set(), [value]
-    while waiting:
-        item = waiting.pop()
-        if item not in out:
-            out.add(item)
-            waiting += item.args
-    return out

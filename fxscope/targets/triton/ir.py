@@ -150,6 +150,17 @@ class Value:
     partial: bool = False
     node: str = ""
 
+    def with_sources(self) -> set[Value]:
+        """This value and all that it is computed from."""
+        found: set[Value] = set()
+        waiting = [self]
+        while waiting:
+            value = waiting.pop()
+            if value not in found:
+                found.add(value)
+                waiting += value.args
+        return found
+
 
 @dataclass(eq=False)
 class Kernel:
